@@ -31,7 +31,7 @@ const MEANINGS: [(Exit, &str); 16] = [
     (Exit::Success, "success"),
     (
         Exit::Differs,
-        "`policy test`: the policy decides something else than expected; `audit verify`: the log was changed; `replay`: the output differs",
+        "`policy test`: the policy decides something else than expected; `audit verify`: the log was changed; `replay`: the output differs; `saved test`: an example failed",
     ),
     (Exit::Usage, "the command line or a setting is invalid"),
     (Exit::Reduced, "`doctor`: code runs, with reduced guarantees"),

@@ -5,6 +5,7 @@
 pub mod artifacts;
 pub mod audit;
 pub mod cli;
+mod config_file;
 pub mod doctor;
 pub mod error;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub mod packages;
 pub mod policy;
 pub mod reaper;
 pub mod requirements;
+pub mod saved;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::spec::SandboxName;
 
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Returns whether this machine has the controllers of version 1, alone or in addition to version 2.
 pub(crate) fn is_v1() -> bool {

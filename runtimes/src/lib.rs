@@ -27,6 +27,7 @@ mod owner;
 mod plan;
 mod pod;
 mod process;
+mod processor;
 mod random;
 mod refusal;
 mod rlimits;
@@ -58,6 +59,7 @@ pub use plan::{
     End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism,
 };
 pub use pod::{PodSettings, PullSecret, Toleration};
+pub use processor::ProcessorTime;
 pub use random::random_hex;
 pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;

@@ -331,6 +331,11 @@ fn of_sandbox(root: u32) -> io::Result<Vec<Usage>> {
     Ok(std::iter::once(first).chain(others).collect())
 }
 
+/// Returns the ids of the same processes.
+pub(crate) fn ids_of_sandbox(root: u32) -> io::Result<Vec<u32>> {
+    Ok(of_sandbox(root)?.iter().map(|process| process.pid).collect())
+}
+
 fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
     let mut children: HashMap<u32, Vec<Usage>> = HashMap::new();
     for process in all {

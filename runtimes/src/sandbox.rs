@@ -16,6 +16,7 @@ use crate::folders::{LeftOut, Supplies};
 use crate::kube::Look;
 use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
+use crate::processor::ProcessorTime;
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
@@ -168,6 +169,18 @@ impl Sandbox {
     pub fn set_busy(&self, busy: bool) {
         if let Some(watch) = &self.memory {
             watch.set_busy(busy);
+        }
+    }
+
+    /// Returns how its processor time is read; None where this host does not see its processes. An engine may be asked.
+    pub fn processor_time(&self) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
+        let (driver, name, own) = (Arc::clone(&self.driver), self.name().clone(), self.child.id());
+        async move {
+            if driver.id().remote {
+                return None;
+            }
+            let parent = driver.parent_of_first(&name, own).await?;
+            tokio::task::spawn_blocking(move || ProcessorTime::below(parent)).await.ok()?
         }
     }
 

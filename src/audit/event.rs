@@ -98,14 +98,17 @@ pub struct RunEnd {
     pub refused_without_line: u64,
 }
 
-/// A call of a tool, or one that is refused.
+/// A call of a tool, the use of a resource or a prompt, or one that is refused.
 #[derive(Debug, Clone, Serialize)]
 pub struct Call {
     #[serde(flatten)]
     pub facts: Arc<RunFacts>,
     #[serde(serialize_with = "name")]
     pub server: Arc<str>,
-    /// The name at the server.
+    /// None for a tool, else `resource` or `prompt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The name at the server, or the URI of a resource.
     #[serde(serialize_with = "name_of_string")]
     pub tool: String,
     /// The name that code used, if it is another.

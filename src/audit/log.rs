@@ -15,7 +15,7 @@ use super::error::AuditError;
 use super::event::{Call, Content, Contents, Denied, Event, Mask, RunEnd, RunFacts, RunStart};
 use super::folder::folder_in;
 use super::line::digest;
-use super::writer::{Entry, Message, State, Writer, Written};
+use super::writer::{Entry, HeldBytes, Message, State, Writer, Written};
 use crate::settings::{AuditLevel, AuditMode, Settings};
 
 /// Lines that wait for the thread.
@@ -148,6 +148,7 @@ impl Audit {
         let call = Call {
             facts: Arc::clone(facts),
             server: Arc::clone(server),
+            kind: None,
             tool: tool.to_owned(),
             called_as: None,
             verdict: None,
@@ -219,19 +220,17 @@ impl Inner {
         contents: Contents,
         done: Option<oneshot::Sender<Written>>,
     ) -> Message {
-        let bytes = contents.bytes();
-        let held = self.state.held.fetch_add(bytes, Ordering::Relaxed);
-        let contents = match bytes > 0 && held + bytes > MOST_HELD {
-            true => {
-                self.state.held.fetch_sub(bytes, Ordering::Relaxed);
+        let hold = |bytes, most| HeldBytes::try_hold(bytes, &self.state, most);
+        let (contents, held) = match hold(contents.bytes(), MOST_HELD) {
+            Some(held) => (contents, Some(held)),
+            None => {
                 let fields: Vec<&str> = contents.texts.iter().map(|content| content.field).collect();
                 let left_out = serde_json::to_string(&fields).unwrap_or_default();
-                self.state.held.fetch_add(left_out.len(), Ordering::Relaxed);
-                Contents { texts: vec![Content::json("left_out", left_out)], mask: None }
+                let held = hold(left_out.len(), usize::MAX);
+                (Contents { texts: vec![Content::json("left_out", left_out)], mask: None }, held)
             }
-            false => contents,
         };
-        Message::Entry(Box::new(Entry { time, event, contents, done }))
+        Message::Entry(Box::new(Entry { time, event, contents, held, done }))
     }
 
     /// Passes a line on. It waits for space no longer than [`PATIENCE`].
@@ -286,6 +285,13 @@ impl fmt::Debug for CallRecord {
 }
 
 impl CallRecord {
+    /// Notes that it is about something else than a tool.
+    pub fn is_about(&mut self, kind: &str) {
+        if let Some(call) = &mut self.call {
+            call.kind = Some(kind.to_owned());
+        }
+    }
+
     /// Notes the name of the tool at its server.
     pub fn is_of(&mut self, tool: &str) {
         if let Some(call) = &mut self.call
@@ -365,5 +371,29 @@ impl Drop for CallRecord {
         if sender.try_send(entry).is_err() {
             self.inner.state.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_given_up_holds_no_space() {
+        let (sender, _not_read) = mpsc::channel(1);
+        let (mode, state) = (AuditMode { level: AuditLevel::Full, required: false }, Arc::<State>::default());
+        let (bridge, sender) = (Chain::new_name(), OnceLock::from(Some(sender)));
+        let inner = Inner { folder: PathBuf::new(), mode, bridge, state: Arc::clone(&state), sender };
+        let texts =
+            |length| Contents { texts: vec![Content::text("stdout", "x".repeat(length))], mask: None };
+        let close = || Event::Close;
+        inner.record(close(), texts(10)).await;
+        assert_eq!(state.held.load(Ordering::Relaxed), 10, "the first waits for the thread");
+        inner.record(close(), texts(1000)).await;
+        assert!(inner.written(Timestamp::now(), close(), texts(1000)).await.is_err());
+        assert_eq!(state.held.load(Ordering::Relaxed), 10, "the others are given up");
+        let Some(HeldBytes { .. }) = HeldBytes::try_hold(5, &state, 20) else { panic!("there is space") };
+        assert!(HeldBytes::try_hold(11, &state, 20).is_none());
+        assert_eq!(state.held.load(Ordering::Relaxed), 10);
     }
 }

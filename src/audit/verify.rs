@@ -164,7 +164,7 @@ impl<'a> Check<'a> {
             let Some(record) = record else {
                 self.problem(place.clone(), "it was changed: it is no line of the log");
                 // The next line says which number this one had.
-                let n = self.last.as_ref().map_or(1, |(_, n, _)| n + 1);
+                let n = self.last.as_ref().map_or(1, |(_, n, _)| n.saturating_add(1));
                 self.last = Some((place, n, digest(line)));
                 self.is_flagged = true;
                 continue;
@@ -188,16 +188,20 @@ impl<'a> Check<'a> {
             }
         }
         match &self.last {
-            Some((_, n, hash)) if record.n == n + 1 && record.prev == *hash => {}
-            Some((before, n, _)) if record.n == n + 1 => {
+            Some((_, n, hash)) if record.n == n.saturating_add(1) && record.prev == *hash => {}
+            Some((before, n, _)) if record.n == n.saturating_add(1) => {
                 let what = format!("it was changed: the next line, {place}, refers to another text");
                 let before = before.clone();
                 if !self.is_flagged {
                     self.problem(before, what);
                 }
             }
-            Some((_, n, _)) if record.n > n + 1 => {
-                if self.last_part.as_ref().is_some_and(|last| number == 0 && last.number + 1 < part.number) {
+            Some((_, n, _)) if record.n > n.saturating_add(1) => {
+                if self
+                    .last_part
+                    .as_ref()
+                    .is_some_and(|last| number == 0 && last.number.saturating_add(1) < part.number)
+                {
                     let before = Some(*n);
                     self.starts.push(Start { part: part.clone(), before, prev: record.prev.clone() });
                 } else {

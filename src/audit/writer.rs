@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) time: Timestamp,
     pub(super) event: Event,
     pub(super) contents: Contents,
+    /// Its share of the texts that wait.
+    pub(super) held: Option<HeldBytes>,
     /// Is told when it is written.
     pub(super) done: Option<oneshot::Sender<Written>>,
 }
@@ -56,6 +58,28 @@ impl State {
 
     fn set(&self, trouble: Option<Arc<AuditError>>) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+/// The bytes of the texts of one entry, for as long as it waits; also when it is given up.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    bytes: usize,
+    state: Arc<State>,
+}
+
+impl HeldBytes {
+    /// Returns the bytes of an entry as held; None if that were more than `most` of all entries.
+    pub(super) fn try_hold(bytes: usize, state: &Arc<State>, most: usize) -> Option<Self> {
+        let held = Self { bytes, state: Arc::clone(state) };
+        let before = state.held.fetch_add(bytes, Ordering::Relaxed);
+        (bytes == 0 || before + bytes <= most).then_some(held)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.state.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -135,8 +159,8 @@ impl Writer {
         // Those who wait learn of every failure.
         let mut rest = Vec::with_capacity(entries.len());
         for entry in entries {
-            let Entry { time, event, contents, done } = entry;
-            self.state.held.fetch_sub(contents.bytes(), Ordering::Relaxed);
+            let Entry { time, event, contents, held, done } = entry;
+            drop(held);
             waiting.extend(done);
             rest.push((time, event, contents));
         }

@@ -10,8 +10,11 @@ use super::audit_args::{AuditArgs, ReplayArgs};
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
+use super::saved_args::SavedCommand;
 use super::serve_args::ServeArgs;
+use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
 use super::workflow_args::WorkflowCommand;
 use crate::upstream::catalog::Detail;
@@ -64,11 +67,14 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List sandboxes
     Ps(Form),
-    /// List the configured MCP servers, or ask them for their tools
+    /// List the configured MCP servers, add and remove some, or ask them for their tools
     Servers(ServersArgs),
     /// Search and show the tools of MCP servers
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Manage the model that finds tools by meaning
+    #[command(subcommand)]
+    SearchModel(SearchModelCommand),
     /// Call a tool of an MCP server and print its result
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
@@ -78,6 +84,9 @@ pub enum Command {
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Manage the functions that code has saved
+    #[command(subcommand)]
+    Saved(SavedCommand),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -118,6 +127,14 @@ pub enum Command {
     /// Wait until a podman machine is idle and stop it; bridges start it themselves
     #[command(hide = true)]
     MachineSupervisor(MachineSupervisorArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SearchModelCommand {
+    /// Download a model of 23 MB, and let it read the tools of all known servers
+    Fetch(Form),
+    /// Show which model is used, and how many tools it has read
+    Status(Form),
 }
 
 #[derive(Debug, Args)]
@@ -273,12 +290,48 @@ pub enum ServersCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Search an MCP registry for servers
+    Find(FindArgs),
+    /// Add a server
+    Add(Box<AddArgs>),
+    /// Remove a server that was added
+    Remove {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Use a disabled server again
+    Enable {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Do not use a server, also if another program defines it
+    Disable {
+        /// The name of the server
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Copy the definitions of an MCP client
+    Import(ImportArgs),
+    /// Print definitions without their credentials, as JSON
+    Export {
+        /// Names of servers [default: all that are used]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
     /// Show a definition of the working directory, and approve it
     Trust {
         /// The name of the server [default: ask for each]
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
+    /// Log in to a remote server, in a browser
+    Login(LoginArgs),
+    /// Remove the login to a remote server
+    Logout(LogoutArgs),
+    /// Show who is logged in to which remote servers
+    Whoami(WhoamiArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -130,7 +130,10 @@ fn shown(found: &Found, json: bool) -> String {
 
 fn what(record: &Record) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
-    let call = || format!("{}.{}", text(&record.server), text(&record.tool));
+    let call = || match &record.kind {
+        None => format!("{}.{}", text(&record.server), text(&record.tool)),
+        Some(kind) => format!("of the {kind} {} of {}", text(&record.tool), text(&record.server)),
+    };
     match record.event.as_str() {
         "call" => format!("call {}", call()),
         "call-start" => format!("begins call {}", call()),

@@ -26,6 +26,7 @@ use crate::workspace::Workspace;
 
 /// Calls a tool and prints its result: as JSON for programs, else for people. Ctrl-C cancels the call.
 pub(super) async fn call(workspace: &Workspace, args: CallArgs) -> Result<ExitCode, CommandError> {
+    workspace.upstream.usable()?;
     let (server, Some(tool)) = split(workspace, &args.tool) else {
         return Err(CommandError::ToolName(args.tool));
     };

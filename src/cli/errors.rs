@@ -13,6 +13,7 @@ use super::code::CodeError;
 use super::folder::WriteError;
 use super::replay_error::ReplayError;
 use super::say::say;
+use super::servers_error::ServersError;
 use crate::artifacts::ArtifactError;
 use crate::error::Exit;
 use crate::http::HttpError;
@@ -20,11 +21,13 @@ use crate::image_sources::SourceError;
 use crate::image_sources::build::BuildError;
 use crate::policy::{PinError, PolicyError};
 use crate::requirements::RequirementError;
+use crate::saved::ToolError;
 use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
 use crate::shares::ShareError;
 use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
+use crate::upstream::meaning::ModelError;
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
 use crate::workflows::WorkflowError;
 
@@ -62,6 +65,8 @@ pub(super) enum CommandError {
     #[error("could not ask which definitions to trust: standard input is not a terminal")]
     NobodyToAsk { names: Vec<String> },
     #[error(transparent)]
+    Servers(#[from] ServersError),
+    #[error(transparent)]
     Setup(#[from] SetupError),
     #[error("unknown client '{name}'")]
     UnknownClient { name: String, nearest: Option<&'static str> },
@@ -90,6 +95,10 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
     #[error(transparent)]
+    Saved(#[from] ToolError),
+    #[error("could not ask whether to import '{0}': standard input is not a terminal")]
+    UnapprovedImport(String),
+    #[error(transparent)]
     Output(WriteError),
     #[error("could not print '{0}': standard output is a terminal, and it is not a short text")]
     Terminal(String),
@@ -99,6 +108,8 @@ pub(super) enum CommandError {
     Recipe(#[from] RecipeError),
     #[error("invalid package: {0}")]
     Requirement(#[from] RequirementError),
+    #[error(transparent)]
+    SearchModel(#[from] ModelError),
     #[error("{why}")]
     Packages { why: String, hint: Option<String> },
     #[error("'{}' exists, and is not a lock file", .0.display())]
@@ -178,6 +189,7 @@ impl CommandError {
                 let commands: Vec<String> = names.iter().map(|name| format!("`{}`", trust_command(name))).collect();
                 Some(format!("approve one of them: {}", commands.join(", ")))
             }
+            Self::Servers(error) => error.hint(),
             Self::Setup(SetupError::Problem { .. }) => {
                 Some("correct the file, or print the entry with `--print` and add it by hand".into())
             }
@@ -194,6 +206,7 @@ impl CommandError {
                 Some(format!("try `codebridge help {name}`; `codebridge help` lists all topics"))
             }
             Self::Packages { hint, .. } => hint.clone(),
+            Self::SearchModel(error) => Some(error.hint().into()),
             Self::NoLockFile(_) => Some("replace it with --force, or write elsewhere".into()),
             Self::Requirement(RequirementError::File(_)) => {
                 Some("name the packages, such as pandas httpx".into())
@@ -208,6 +221,8 @@ impl CommandError {
             Self::PolicyExists(_) => Some("change it with an editor, or replace it with --force".into()),
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
+            Self::Saved(error) => error.hint(),
+            Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
             Self::ImageName(error) => Some(error.hint()),
@@ -251,6 +266,7 @@ impl CommandError {
             | Self::PolicyExists(_)
             | Self::UnknownRun { .. }
             | Self::Unaccepted(_)
+            | Self::UnapprovedImport(_)
             | Self::Replay(_)
             | Self::TokenName(_)
             | Self::TokenScope(_)
@@ -263,11 +279,14 @@ impl CommandError {
             Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,
             Self::Artifact(ArtifactError::Io { .. }) | Self::Output(_) => Exit::Io,
             Self::Artifact(_) => Exit::Usage,
+            Self::Saved(ToolError::Io { .. }) => Exit::Io,
+            Self::Saved(_) => Exit::Usage,
             Self::Io(_)
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::Serve(_)
             | Self::Setup(SetupError::File(_)) => Exit::Io,
+            Self::Servers(error) => error.exit(),
             Self::Server(error) => exit_of(error),
             Self::Process(_)
             | Self::State(_)
@@ -276,6 +295,7 @@ impl CommandError {
             | Self::NetworkPolicy(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::Packages { .. } => Exit::Sandbox,
+            Self::SearchModel(_) => Exit::Io,
             Self::BuildStopped(exit) | Self::PullStopped(exit) | Self::Stopped(exit) => *exit,
         }
     }
@@ -287,11 +307,15 @@ fn exit_of(error: &UpstreamError) -> Exit {
         UpstreamError::Unknown { .. }
         | UpstreamError::Skipped { .. }
         | UpstreamError::Distrusted { .. }
+        | UpstreamError::Profile(_)
         | UpstreamError::UnknownTool { .. }
         | UpstreamError::Arguments { .. } => Exit::Usage,
-        UpstreamError::Denied { .. } | UpstreamError::NotAllowed { .. } => Exit::Denied,
+        UpstreamError::Denied { .. }
+        | UpstreamError::DeniedOffer { .. }
+        | UpstreamError::NotAllowed { .. } => Exit::Denied,
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
+        | UpstreamError::Login(_)
         | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }

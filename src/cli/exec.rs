@@ -273,7 +273,7 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
 }
 
 /// Returns the exit status of the code, as a process would pass it on, or the one that says why there is none.
-fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
+pub(super) fn exit_code(outcome: &RunOutcome, signal: Option<Exit>) -> ExitCode {
     match (outcome.status, outcome.failure) {
         (Status::Success | Status::Running, _) => Exit::Success.into(),
         (Status::Timeout, _) => Exit::Timeout.into(),

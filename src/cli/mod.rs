@@ -1,8 +1,11 @@
 //! The command line: arguments, output and exit codes.
 
+mod add;
+mod add_found;
 mod args;
 mod artifact;
 mod artifact_args;
+mod ask;
 mod audit;
 mod audit_args;
 mod build;
@@ -11,10 +14,12 @@ mod call_result;
 mod cautions;
 mod code;
 mod completions;
+mod definitions;
 mod doctor;
 mod errors;
 mod exec;
 mod exec_args;
+mod find;
 mod flags;
 mod folder;
 mod form;
@@ -22,6 +27,8 @@ mod help;
 mod image;
 mod image_text;
 mod logging;
+mod login;
+mod login_args;
 mod memory;
 mod output;
 mod outputs;
@@ -34,10 +41,16 @@ mod replay;
 mod replay_error;
 mod runs;
 mod sandboxes;
+mod saved;
+mod saved_args;
+mod saved_test;
 mod say;
+mod search_model;
 mod serve;
 mod serve_args;
 mod servers;
+mod servers_args;
+mod servers_error;
 mod setup;
 mod signals;
 mod spinner;
@@ -67,15 +80,18 @@ use say::say;
 
 pub use args::{
     BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs, PackagesCommand,
-    RunsArgs, SearchArgs, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    RunsArgs, SearchArgs, SearchModelCommand, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
 pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
+pub use login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 pub use policy_args::PolicyCommand;
+pub use saved_args::SavedCommand;
 pub use serve_args::ServeArgs;
+pub use servers_args::{AddArgs, FindArgs, ImportArgs};
 pub use token_args::TokenCommand;
 pub use workflow_args::{WorkflowCommand, WorkflowRunArgs};
 
@@ -122,6 +138,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     match &command {
         Command::Exec(args) => exec::prepare(&args.flags, &mut settings),
         Command::Workflow(WorkflowCommand::Run(args)) => workflow::prepare(args, &mut settings),
+        Command::Saved(_) => settings.one_shot = true,
         _ => {}
     }
     memory::return_large_blocks();
@@ -150,11 +167,13 @@ async fn dispatch(
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
         Command::Reap(form) => sandboxes::reap(&settings, form).await,
-        Command::Servers(args) => servers::servers(&open(), args).await,
+        Command::Servers(args) => servers::servers(&open(), args, environment).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
+        Command::SearchModel(command) => search_model::search_model(command, settings, environment).await,
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
+        Command::Saved(command) => saved::saved(command, open, &settings).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

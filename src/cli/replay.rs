@@ -179,6 +179,7 @@ fn old_call(folder: &Path, call: &Found) -> Result<Option<RecordedCall>, ReplayE
     };
     Ok(Some(RecordedCall {
         server: record.server.clone().unwrap_or_default(),
+        kind: record.kind.clone(),
         tool: record.tool.clone().unwrap_or_default(),
         called_as: record.called_as.clone(),
         arguments: text(folder, call, "arguments")?.unwrap_or_default(),

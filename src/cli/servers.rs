@@ -15,8 +15,9 @@ use super::output::{columns, print, write};
 use super::say::say;
 use super::signals::until_stopped;
 use super::spinner::Spinner;
-use super::{Form, ServersArgs, ServersCommand, trust};
+use super::{Form, ServersArgs, ServersCommand, add, definitions, find, login, trust};
 use crate::error::Exit;
+use crate::settings::Environment;
 use crate::upstream::discovery::{Server, Skip, Warning, WarningKind};
 use crate::upstream::{Known, LastFailure, Reason, Refreshed, UpstreamError, trust_command};
 use crate::workspace::Workspace;
@@ -110,18 +111,41 @@ impl ServerEntry {
     }
 }
 
-pub(super) async fn servers(workspace: &Workspace, args: ServersArgs) -> Result<ExitCode, CommandError> {
+pub(super) async fn servers(
+    workspace: &Workspace,
+    args: ServersArgs,
+    environment: &Environment,
+) -> Result<ExitCode, CommandError> {
     match args.command {
         None => list(workspace, &args.form).await,
+        Some(ServersCommand::Find(args)) => find::find(workspace, &args).await,
+        Some(ServersCommand::Add(args)) => add::add(workspace, *args).await,
+        Some(ServersCommand::Remove { name }) => definitions::remove(workspace, &name).await,
+        Some(ServersCommand::Enable { name }) => definitions::enable(workspace, &name).await,
+        Some(ServersCommand::Disable { name }) => definitions::disable(workspace, &name).await,
+        Some(ServersCommand::Import(args)) => definitions::import(workspace, &args, environment).await,
+        Some(ServersCommand::Export { names }) => definitions::export(workspace, &names).await,
         Some(ServersCommand::Trust { name }) => trust::trust(workspace, name).await,
         Some(ServersCommand::Refresh { names, form }) => refresh(workspace, &names, &form).await,
+        Some(ServersCommand::Login(args)) => {
+            let is_own = args.principal.is_none();
+            let account = login::login(workspace, args).await?;
+            // Its tools may be known for the first time. Those of another user are that user's business.
+            let names = Vec::from_iter(is_own.then_some(account.server));
+            if names.is_empty() {
+                return Ok(Exit::Success.into());
+            }
+            refresh(workspace, &names, &Form { json: false }).await
+        }
+        Some(ServersCommand::Logout(args)) => login::logout(workspace, args).await,
+        Some(ServersCommand::Whoami(args)) => login::whoami(workspace, args).await,
     }
 }
 
 /// Lists every definition, used or not. Files that cannot be read are named on standard error.
 async fn list(workspace: &Workspace, form: &Form) -> Result<ExitCode, CommandError> {
+    let snapshot = workspace.upstream.usable()?;
     let known = workspace.upstream.all_known_docs().await;
-    let snapshot = workspace.upstream.snapshot();
     let used = known.into_iter().map(|(server, known)| ServerEntry::of(&server, known));
     let skipped = snapshot.skipped.iter().map(|server| ServerEntry::of(server, Known::default()));
     let entries: Vec<ServerEntry> = used.chain(skipped).collect();
@@ -146,7 +170,7 @@ pub(super) fn say_none_defined(workspace: &Workspace) {
 async fn refresh(workspace: &Workspace, names: &[String], form: &Form) -> Result<ExitCode, CommandError> {
     let upstream = &workspace.upstream;
     let servers = match names {
-        [] => upstream.snapshot().servers.clone(),
+        [] => upstream.usable()?.servers.clone(),
         names => names.iter().map(|name| upstream.server(name)).collect::<Result<Vec<_>, _>>()?,
     };
     if servers.is_empty() {

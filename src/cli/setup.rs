@@ -34,7 +34,7 @@ pub(super) fn setup(args: &SetupArgs, environment: &Environment) -> Result<ExitC
     Ok(Exit::Success.into())
 }
 
-fn client(name: &str) -> Result<&'static Client, CommandError> {
+pub(super) fn client(name: &str) -> Result<&'static Client, CommandError> {
     let is_this = |client: &&Client| client.name == name || client.title.eq_ignore_ascii_case(name);
     CLIENTS.iter().find(is_this).ok_or_else(|| CommandError::UnknownClient {
         name: name.to_owned(),

@@ -32,6 +32,7 @@ pub(super) async fn tools(workspace: &Workspace, command: ToolsCommand) -> Resul
 }
 
 async fn search(workspace: &Workspace, args: SearchArgs) -> Result<ExitCode, CommandError> {
+    workspace.upstream.usable()?;
     let query = args.query.join(" ");
     let stop = CancellationToken::new();
     let search = async {
@@ -109,10 +110,19 @@ fn items(server: &Server, docs: &ServerDocs, tool: Option<&str>) -> Result<Vec<T
 
 /// Returns a tool for people: how to call it, what it does, and its schemas if they are there.
 fn described(item: &ToolItem) -> String {
-    let mut text = format!("{}.{}\n", item.server_alias, item.signature);
+    let mut text = match item.kind {
+        None => format!("{}.{}\n", item.server_alias, item.signature),
+        Some(kind) => format!("{}    ({kind})\n", item.signature),
+    };
     for line in item.description.lines() {
         text.push_str(format!("    {line}").trim_end());
         text.push('\n');
+    }
+    if !item.servers.is_empty() {
+        text.push_str(&format!("  it uses the servers: {}\n", item.servers.join(", ")));
+    }
+    if let Some(state) = &item.state {
+        text.push_str(&format!("  {state}: see `codebridge saved test {}`\n", item.name));
     }
     if item.denied {
         text.push_str("  the policy denies it\n");

@@ -13,6 +13,7 @@ use codebridge_runtimes::{
     Choice, Fact, HeldLimits, Mechanism, OwnerState, ProbeReport, RuntimeChoice, Setback, StateError, Target,
     Verdict, host_facts,
 };
+use jiff::Timestamp;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, folder_in, verify};
 use crate::housekeeping::{self, SandboxEntry};
-use crate::http::{Listening, listeners};
+use crate::http::{Listening, expiry_of, listeners};
 use crate::image_sources::image_resolver;
 use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
@@ -139,10 +140,19 @@ pub struct AuditState {
 #[derive(Debug, Serialize)]
 pub struct Http {
     /// The listeners of bridges with this state folder.
-    pub listeners: Vec<Listening>,
+    pub listeners: Vec<Listener>,
     pub tokens: TokenCount,
     /// Why the tokens cannot be read.
     pub error: Option<String>,
+}
+
+/// A listener, and what its files say.
+#[derive(Debug, Serialize)]
+pub struct Listener {
+    #[serde(flatten)]
+    pub listening: Listening,
+    /// When its certificate expires.
+    pub certificate_expires: Option<Timestamp>,
 }
 
 /// The number of tokens.
@@ -150,6 +160,8 @@ pub struct Http {
 pub struct TokenCount {
     pub valid: usize,
     pub expired: usize,
+    /// When the next of those that hold expires.
+    pub next_expiry: Option<Timestamp>,
 }
 
 /// A definition that is not used.
@@ -344,15 +356,20 @@ async fn audit_state(settings: &Settings, audit: &Audit) -> AuditState {
 }
 
 async fn http(settings: &Settings) -> Http {
-    let listeners = listeners(&settings.state_dir).await;
+    let listeners = listeners(&settings.state_dir).await.into_iter().map(|listening| {
+        let certificate_expires = listening.certificate.as_deref().and_then(expiry_of);
+        Listener { listening, certificate_expires }
+    });
     let (tokens, error) = match Tokens::at(&settings.state_dir).list() {
         Ok(tokens) => {
-            let valid = tokens.iter().filter(|token| token.is_valid()).count();
-            (TokenCount { valid, expired: tokens.len() - valid }, None)
+            let valid: Vec<_> = tokens.iter().filter(|token| token.is_valid()).collect();
+            let next_expiry = valid.iter().filter_map(|token| token.expires).min();
+            let (valid, all) = (valid.len(), tokens.len());
+            (TokenCount { valid, expired: all - valid, next_expiry }, None)
         }
         Err(error) => (TokenCount::default(), Some(error.to_string())),
     };
-    Http { listeners, tokens, error }
+    Http { listeners: listeners.collect(), tokens, error }
 }
 
 fn store() -> Store {

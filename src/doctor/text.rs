@@ -5,9 +5,11 @@ use std::fmt::{Display, Write};
 use codebridge_runtimes::{
     FactState, HeldLimits, Mechanism, ProbeReport, RuntimeKind, Setback, ShareMechanism, Verdict, Walls,
 };
+use jiff::Timestamp;
 
 use super::{
-    AuditState, Diagnosis, Http, Picked, PolicyState, Readiness, Run, Servers, SkippedServer, TokenCount,
+    AuditState, Diagnosis, Http, Listener, Picked, PolicyState, Readiness, Run, Servers, SkippedServer,
+    TokenCount,
 };
 use crate::http::Listening;
 use crate::sizes::bytes_text;
@@ -138,18 +140,25 @@ impl Diagnosis {
     }
 
     fn describe_http(&self, text: &mut String) {
-        let Http { listeners, tokens: TokenCount { valid, expired }, error } = &self.http;
+        let Http { listeners, tokens: TokenCount { valid, expired, next_expiry }, error } = &self.http;
         if let Some(error) = error {
             line(text, "http", shortened(error));
         }
         // Most people serve one client, which needs neither.
         if *valid + *expired > 0 || !listeners.is_empty() {
-            line(text, "http", format!("{valid} valid tokens, {expired} expired"));
+            let next = next_expiry
+                .as_ref()
+                .map_or_else(String::new, |time| format!("; the next one {}", expiry(time)));
+            line(text, "http", format!("{valid} valid tokens, {expired} expired{next}"));
         }
-        for Listening { address, pid, certificate, issuer } in listeners {
+        for Listener { listening, certificate_expires } in listeners {
+            let Listening { address, pid, certificate, issuer } = listening;
+            let expires = certificate_expires
+                .as_ref()
+                .map_or_else(String::new, |time| format!(", which {}", expiry(time)));
             let tls = certificate
                 .as_ref()
-                .map_or("without TLS".to_owned(), |file| format!("TLS with {}", file.display()));
+                .map_or("without TLS".to_owned(), |file| format!("TLS with {}{expires}", file.display()));
             let issuer = issuer.as_ref().map_or_else(String::new, |url| format!(", tokens of {url}"));
             detail(text, "", "listener", shortened(&format!("{address}, process {pid}, {tls}{issuer}")));
         }
@@ -195,6 +204,15 @@ fn detail(text: &mut String, head: &str, name: &str, words: impl Display) {
 }
 
 /// Returns a foreign message in one line that is not too long.
+/// Says when something expires, in days from now.
+fn expiry(time: &Timestamp) -> String {
+    let date: String = time.to_string().chars().take(10).collect();
+    match time.as_second() - Timestamp::now().as_second() {
+        ..=0 => format!("has expired ({date})"),
+        left => format!("expires in {} days ({date})", left / (24 * 3600)),
+    }
+}
+
 fn shortened(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     match words.char_indices().nth(MESSAGE_LIMIT) {

@@ -37,6 +37,8 @@ const PARTS: &[(&str, &str)] = &[
     ("files", include_str!("files.py")),
     ("artifacts", include_str!("artifacts.py")),
     ("steps", include_str!("steps.py")),
+    ("offers", include_str!("offers.py")),
+    ("saved", include_str!("saved.py")),
 ];
 
 /// Installs the seccomp filter of a pod.

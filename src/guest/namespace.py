@@ -157,9 +157,9 @@ def make_names(guest):
     runtime._guest = guest
     sys.modules["mcp"], sys.modules["mcp.runtime"] = mcp, runtime
 
-    def save_tool(function):
+    def save_tool(function=None, *, example=None):
         """Saves a function: it is defined again in every later session."""
-        return runtime.save_tool(function)
+        return runtime.save_tool(function, example=example)
 
     def display(*objects, **options):
         """Shows objects: pictures as pictures, tables and other rich objects also in their rich form."""

@@ -10,10 +10,15 @@ __all__ = [
     "call_tool",
     "call_tool_sync",
     "capability_summary",
+    "complete",
     "describe_server",
     "discovered_servers",
+    "get_prompt",
     "install",
     "list_loaded_server_metadata",
+    "list_prompts",
+    "list_resource_templates",
+    "list_resources",
     "list_saved_tools",
     "list_servers",
     "list_servers_sync",
@@ -25,6 +30,7 @@ __all__ = [
     "progress",
     "query_tool_docs",
     "query_tool_docs_sync",
+    "read_resource",
     "reset",
     "runs",
     "save_artifact",
@@ -51,9 +57,15 @@ class MCPAttributeError(MCPError, AttributeError):
     """A server has no such tool."""
 
 
+# Resources and prompts of servers.
+_OFFERS = ("complete", "get_prompt", "list_prompts", "list_resource_templates", "list_resources", "read_resource")
+
+
 def __getattr__(name):
     if name == "step":
         return _guest.part("steps").step
+    if name in _OFFERS:
+        return getattr(_guest.part("offers"), name)
     # The classes of results, so that they can be pickled and documented.
     values = _guest.part("values")
     for _, kind in values.KINDS:
@@ -100,12 +112,16 @@ name the servers that it uses: servers=["github"], or ["*"] for any. Documentati
 Results are values: JSON as objects whose fields are also attributes, text as str, images as bytes; `.raw` is the MCP \
 result (not on True, False and None). A tool that fails raises MCPError (also runtime.MCPError).
 
-- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers
+- await runtime.search_tool_docs(query, limit=5, detail="summary"): the tools that fit best, of all servers, and saved \
+functions (kind "saved function"), which are called as they are
 - runtime.discovered_servers(detailed=False): names of all servers, with detailed=True also their descriptions
 - await runtime.query_tool_docs(server, tool=None, detail="summary"|"full"): the tools of a server, or one of them
 - runtime.describe_server(name), await runtime.list_tools(server): everything about a server, its tools
 - await runtime.list_servers(), runtime.list_loaded_server_metadata(): the servers that this call may use
 - await runtime.call_tool(server, tool, arguments): a tool by name
+- runtime.list_resources(server), runtime.read_resource(server, uri), runtime.list_prompts(server), \
+runtime.get_prompt(server, name, arguments): what servers offer beside tools; also runtime.list_resource_templates(server), \
+runtime.complete(server, prompt, argument, value)
 - async for page in runtime.pages(tool, **arguments): the results of a tool of an OpenAPI server, page by page
 - The awaited functions also exist without await: search_tool_docs_sync, query_tool_docs_sync, list_tools_sync, \
 list_servers_sync, call_tool_sync
@@ -113,7 +129,7 @@ list_servers_sync, call_tool_sync
 - runtime.save_artifact(source, name=None, description=None): keeps a file for the user and for later sessions: a path, bytes, \
 text, a figure, a data frame, a file object or an iterator of bytes
 - runtime.artifacts(), runtime.load_artifact(name, path=None): what is kept; its bytes, or written to a path
-- runtime.save_tool(function), also @save_tool: saves a function; it is defined again in every later session
+- runtime.save_tool(function, example=None), also @save_tool: saves a function; it is defined again in every later session
 - runtime.list_saved_tools(): names of the saved functions
 - runtime.install("polars", "httpx>=0.27"): installs packages, if the operator allows it
 - runtime.progress(done, total=None, message=None): reports the progress of this code
@@ -175,25 +191,15 @@ def reset():
     return _ReadyText("The next call gets a fresh interpreter; files stay.")
 
 
-def save_tool(function):
+def save_tool(function=None, *, example=None):
     """Saves a function: it is defined again in every later session, also after a restart.
 
     Returns a confirmation; as a decorator, the function. The function must not depend on the session: it imports what it
-    uses.
+    uses. `example` is code that raises an error if the function does not work; `codebridge saved test` runs it.
     """
-    source, decorated = _tool_source(function)
-    name = function.__name__
-    _ask("save_tool", {"name": name, "source": source})
-    _guest.tool_names.add(name)
-    _guest.sources["<saved tool %s>" % name] = source
-    _write_to_projects(name, source)
-    if decorated:
-        return function
-    missing = _session_names(function, source)
-    text = "Saved: %s() is defined in every later session." % name
-    if missing:
-        text += " It uses %s of this session, which later sessions do not have: import or define that inside the function." % ", ".join(missing)
-    return text
+    if function is None:
+        return lambda function: save_tool(function, example=example)
+    return _guest.part("saved").save(function, example)
 
 
 def list_saved_tools():
@@ -439,71 +445,3 @@ def _error_of(error, refused):
     raised = MCPArgumentError(str(error)) if kind == "arguments" else MCPError(str(error))
     raised.kind = kind
     return raised
-
-
-# Saved tools.
-
-
-def _tool_source(function):
-    """Returns the source of a function without `@save_tool`, and whether it had that."""
-    import ast
-    import inspect
-    import textwrap
-
-    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
-        raise TypeError("save_tool needs a function made with def, not %r" % (function,))
-    if function.__code__.co_freevars:
-        raise ValueError(
-            "%s() uses variables of the function around it: %s. Pass them as arguments."
-            % (function.__name__, ", ".join(function.__code__.co_freevars))
-        )
-    source = textwrap.dedent(inspect.getsource(function))
-    tree = ast.parse(source)
-    definition = tree.body[0]
-    if len(tree.body) != 1 or getattr(definition, "name", None) != function.__name__:
-        raise ValueError("the source of %s() is not one definition of that name" % function.__name__)
-    lines = source.splitlines(True)
-    ours = [node for node in definition.decorator_list if _last_name(node) == "save_tool"]
-    for node in reversed(ours):
-        del lines[node.lineno - 1 : node.end_lineno]
-    source = "".join(lines)
-    compile(source, "<saved tool %s>" % function.__name__, "exec", 0, True)
-    return source, bool(ours)
-
-
-def _last_name(node):
-    return getattr(node, "attr", getattr(node, "id", None))
-
-
-def _session_names(function, source):
-    """Returns the names that the function takes from this session, and that another session does not have."""
-    known = _guest.initial_names | _guest.tool_names | {function.__name__}
-    used = _global_names(compile(source, "<saved tool>", "exec", 0, True))
-    return sorted(name for name in used - known if name in _guest.namespace and not _is_defined_everywhere(_guest.namespace[name]))
-
-
-def _is_defined_everywhere(value):
-    """Whether every session defines the value in code that mentions it."""
-    return value is MCPError or isinstance(value, _guest.part("servers").Server)
-
-
-def _global_names(code):
-    import dis
-
-    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for constant in code.co_consts:
-        if isinstance(constant, type(code)):
-            names |= _global_names(constant)
-    return names
-
-
-def _write_to_projects(name, source):
-    """Writes a copy for the user to read. The folder exists only when the host shares it."""
-    import os
-
-    path = os.path.join(_guest.settings.get("projects", "/projects"), name + ".py")
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(source)
-    except OSError:
-        pass

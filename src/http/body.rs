@@ -1,61 +1,61 @@
-//! Bodies of requests, within bounds; and bodies of answers that hold what their request holds.
+//! Bodies of requests, within bounds; and bodies of answers, which hold what their request holds and end in time.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::body::Bytes;
-use http::{HeaderMap, StatusCode};
+use axum::body::{Body, Bytes, HttpBody};
+use http::StatusCode;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::mcp::bounds::count_values;
+use crate::server::{Budget, Held};
 
 /// The longest body of a request.
 pub(super) const LONGEST: usize = 16 << 20;
-/// Values of the JSON in a body: each takes some hundred bytes when it is parsed.
-const MOST_VALUES: usize = 1 << 20;
+/// Values of the JSON in a body, and about how many bytes each takes when it is parsed.
+const MOST_VALUES: usize = 1 << 17;
+const BYTES_OF_VALUE: usize = 256;
 /// How long a body may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(60);
-/// Bytes that one permit stands for.
-const UNIT: usize = 1 << 10;
-/// Permits of the bodies that one user can send at once.
-pub(super) const PERMITS: usize = 4 * LONGEST / UNIT;
+/// Bytes of the bodies and results that one user can hold at once.
+pub(super) const HELD: usize = 4 * LONGEST;
+/// Bytes of an answer that are passed on at once: what follows stays with those that count it.
+const PIECE: usize = 64 << 10;
 
 /// Why a body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) StatusCode, pub(super) &'static str);
 
 const TOO_LONG: Refused = Refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 16 MiB");
+const TOO_MANY: Refused = Refused(
+    StatusCode::TOO_MANY_REQUESTS,
+    "the requests of this user and the answers that it has not read are too large together: try again later",
+);
 
-/// Reads the body of a request. The permit is for as long as the body is kept.
+/// Reads the body of a request, and holds it for its user.
 ///
 /// # Errors
-/// It is too long, comes too slowly, or the user sends too many at once.
-pub(super) async fn read(
-    headers: &HeaderMap,
-    body: Body,
-    permits: &Arc<Semaphore>,
-) -> Result<(Bytes, OwnedSemaphorePermit), Refused> {
-    let length =
-        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let most = match length {
-        Some(length) if length > LONGEST => return Err(TOO_LONG),
-        Some(length) => length,
+/// It is too long, comes too slowly, or the user holds too much.
+pub(super) async fn read(body: Body, budget: &Arc<Budget>) -> Result<(Bytes, Held), Refused> {
+    let most = match body.size_hint().upper().map(usize::try_from) {
+        Some(Ok(length)) if length <= LONGEST => length,
+        Some(_) => return Err(TOO_LONG),
         None => LONGEST,
     };
-    let wanted = u32::try_from(most / UNIT + 1).unwrap_or(u32::MAX);
-    let permit = Arc::clone(permits).try_acquire_many_owned(wanted);
-    let permit = permit.map_err(|_| {
-        Refused(StatusCode::TOO_MANY_REQUESTS, "this user sends too many bytes at once: try again later")
-    })?;
+    let held = budget.hold(most).ok_or(TOO_MANY)?;
     let reading = Limited::new(body, LONGEST).collect();
     match tokio::time::timeout(ARRIVAL, reading).await {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
-            match count_values(&body) > MOST_VALUES {
+            let values = count_values(&body);
+            match values > MOST_VALUES {
                 true => Err(Refused(StatusCode::BAD_REQUEST, "the body has too many values")),
-                false => Ok((body, permit)),
+                false if held.resize(body.len() + (values - 1) * BYTES_OF_VALUE) => Ok((body, held)),
+                false => Err(TOO_MANY),
             }
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(TOO_LONG),
@@ -64,12 +64,121 @@ pub(super) async fn read(
     }
 }
 
-/// Returns a body that holds a value until it was sent or dropped.
-pub(super) fn holding<T: Send + 'static>(body: Body, held: T) -> Body {
-    // A closure owns what it mentions; the mutex makes any value shareable.
-    let held = std::sync::Mutex::new(held);
-    Body::new(body.map_frame(move |frame| {
-        let _held = &held;
-        frame
-    }))
+/// The body of an answer. It holds a value until it was sent or dropped, and ends when its credential does.
+pub(super) struct Answer<T> {
+    body: Body,
+    /// What is left of a long piece.
+    rest: Bytes,
+    end: Option<Pin<Box<Sleep>>>,
+    _held: T,
+}
+
+impl<T: Unpin + Send + 'static> Answer<T> {
+    /// Returns the body with what it holds, until a time.
+    pub(super) fn of(body: Body, held: T, until: Option<std::time::Instant>) -> Body {
+        let end = until.map(|until| Box::pin(sleep_until(Instant::from_std(until))));
+        Body::new(Self { body, rest: Bytes::new(), end, _held: held })
+    }
+}
+
+impl<T: Unpin> HttpBody for Answer<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        if let Some(end) = &mut this.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            (this.body, this.rest, this.end) = (Body::empty(), Bytes::new(), None);
+        }
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_holds_its_value_until_nearly_all_was_taken() {
+        let held = Arc::new(());
+        let long = Body::from(vec![0; 3 * PIECE]);
+        let mut answer = Answer::of(long, Arc::clone(&held), None);
+        assert_eq!(answer.size_hint().exact(), Some(3 * PIECE as u64));
+        for left in [2, 1, 0] {
+            let piece = answer.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!((piece.len(), Arc::strong_count(&held)), (PIECE, 2));
+            assert_eq!(answer.size_hint().exact(), Some(left * PIECE as u64));
+        }
+        assert!(answer.frame().await.is_none());
+        drop(answer);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_ends_with_its_credential() {
+        struct Endless(Arc<()>);
+        impl HttpBody for Endless {
+            type Data = Bytes;
+            type Error = axum::Error;
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+                let _ = &self.0;
+                Poll::Pending
+            }
+        }
+        let alive = Arc::new(());
+        let body = Body::new(Endless(Arc::clone(&alive)));
+        let soon = std::time::Instant::now() + Duration::from_millis(20);
+        let mut answer = Answer::of(body, (), Some(soon));
+        assert!(answer.frame().await.is_none());
+        assert_eq!(Arc::strong_count(&alive), 1, "what made it is ended too");
+    }
+
+    #[tokio::test]
+    async fn bodies_are_held_as_long_as_their_calls() {
+        let budget = Budget::new(HELD);
+        let read_one = || read(Body::from(vec![b' '; LONGEST]), &budget);
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(read_one().await.unwrap().1);
+        }
+        assert_eq!(read_one().await.err(), Some(TOO_MANY));
+        held.pop();
+        // Values take more than their bytes.
+        let values = format!("[{}0]", "0,".repeat(MOST_VALUES - 2));
+        assert_eq!(read(Body::from(values.clone()), &budget).await.err(), Some(TOO_MANY));
+        held.clear();
+        assert!(read(Body::from(values), &budget).await.is_ok());
+    }
 }

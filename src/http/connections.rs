@@ -1,10 +1,13 @@
-//! Connections: how many there are, and how long one may take to say who it is.
+//! Connections: how many there are, whose they are, and how long one may take to say who it is.
 //!
-//! A connection that has not yet sent a valid credential is worth little: if there are too many of them, the oldest is closed
-//! for each new one. So nobody who has a credential notices those who only open connections.
+//! A connection that has not yet sent a valid credential is worth little: if there are too many of them, the oldest one of the
+//! address with the most is closed for each new one. A user may have a part of all connections; beyond it, and where there are
+//! too many in all, those are closed that wait for their next request. So neither users nor strangers keep others out.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,11 +23,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::address::Listener;
+use super::body::Answer;
+use crate::tokens::PrincipalName;
 
 /// Connections in all, if the process may open so many files.
 const MOST: usize = 16_384;
 /// Connections that have not sent a valid credential.
 const MOST_STRANGERS: usize = 1_024;
+/// The part of all connections that one user may have.
+const PART_OF_USER: usize = 4;
 /// How long a connection may take until its first valid credential.
 const INTRODUCTION: Duration = Duration::from_secs(20);
 /// How long a connection may take to send the head of a request, or be idle before it.
@@ -41,23 +48,151 @@ pub(super) struct Connections {
     tasks: TaskTracker,
     /// Cancelled when connections end after their current request.
     ending: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Of connections and of ends of requests, in their order.
+    last: u64,
+    /// By their numbers: oldest first.
+    open: BTreeMap<u64, Entry>,
+    users: HashMap<PrincipalName, usize>,
+    strangers: usize,
     most: usize,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    last: u64,
-    open: usize,
-    /// Those without a valid credential, oldest first.
-    strangers: BTreeMap<u64, CancellationToken>,
+/// An open connection.
+#[derive(Debug)]
+struct Entry {
+    /// None for a socket of this machine.
+    peer: Option<IpAddr>,
+    /// Whose credential it sent last; None before the first.
+    user: Option<PrincipalName>,
+    is_busy: bool,
+    /// When its last request ended, as a number.
+    used: u64,
+    /// Closes it.
+    end: CancellationToken,
+}
+
+impl State {
+    fn new(most: usize) -> Self {
+        Self { last: 0, open: BTreeMap::new(), users: HashMap::new(), strangers: 0, most }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Takes a connection in, in place of another one if there are too many; None if no other one can go.
+    fn add(&mut self, peer: Option<IpAddr>, end: CancellationToken) -> Option<u64> {
+        let is_full = self.open.len() >= self.most;
+        let is_crowded = self.strangers >= MOST_STRANGERS.min(self.most / 2);
+        if is_full || is_crowded {
+            let leaving = self.worst_stranger().or_else(|| self.idle_of_largest_user());
+            match leaving {
+                Some(number) => self.close(number),
+                None => return None,
+            }
+        }
+        let number = self.next();
+        self.strangers += 1;
+        self.open.insert(number, Entry { peer, user: None, is_busy: false, used: number, end });
+        Some(number)
+    }
+
+    /// Notes who has sent a valid credential; false if this user has too many connections with requests.
+    fn introduce(&mut self, number: u64, user: &PrincipalName) -> bool {
+        let Some(entry) = self.open.get(&number) else { return false };
+        if entry.user.as_ref() == Some(user) {
+            return true;
+        }
+        let most = (self.most / PART_OF_USER).max(1);
+        if self.users.get(user).is_some_and(|count| *count >= most) {
+            match self.idle_of(user) {
+                Some(other) => self.close(other),
+                None => return false,
+            }
+        }
+        let Some(entry) = self.open.get_mut(&number) else { return false };
+        match entry.user.replace(user.clone()) {
+            Some(before) => self.forget_one_of(&before),
+            None => self.strangers -= 1,
+        }
+        *self.users.entry(user.clone()).or_default() += 1;
+        true
+    }
+
+    fn set_busy(&mut self, number: u64, is_busy: bool) {
+        let used = self.next();
+        if let Some(entry) = self.open.get_mut(&number) {
+            (entry.is_busy, entry.used) = (is_busy, used);
+        }
+    }
+
+    /// Returns the oldest connection without a credential, of the address that has the most of them.
+    fn worst_stranger(&self) -> Option<u64> {
+        let strangers = || self.open.iter().filter(|(_, entry)| entry.user.is_none());
+        let peer = most_frequent(strangers().map(|(_, entry)| entry.peer))?;
+        strangers().find(|(_, entry)| entry.peer == peer).map(|(number, _)| *number)
+    }
+
+    /// Returns the connection of a user that has been waiting for its next request for longest.
+    fn idle_of(&self, user: &PrincipalName) -> Option<u64> {
+        let of_user = self.open.iter().filter(|(_, entry)| entry.user.as_ref() == Some(user));
+        let idle = of_user.filter(|(_, entry)| !entry.is_busy).min_by_key(|(_, entry)| entry.used);
+        idle.map(|(number, _)| *number)
+    }
+
+    /// Returns the same of the user who has the most that wait.
+    fn idle_of_largest_user(&self) -> Option<u64> {
+        let idle = self.open.values().filter(|entry| !entry.is_busy);
+        let user = most_frequent(idle.filter_map(|entry| entry.user.as_ref()))?;
+        self.idle_of(user)
+    }
+
+    fn close(&mut self, number: u64) {
+        if let Some(entry) = self.remove(number) {
+            entry.end.cancel();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.open.remove(&number)?;
+        match &entry.user {
+            Some(user) => self.forget_one_of(user),
+            None => self.strangers -= 1,
+        }
+        Some(entry)
+    }
+
+    fn forget_one_of(&mut self, user: &PrincipalName) {
+        if let Some(count) = self.users.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(user);
+            }
+        }
+    }
+}
+
+/// Returns what comes most often.
+fn most_frequent<T: Hash + Eq + Copy>(all: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: HashMap<T, usize> = HashMap::new();
+    for one in all {
+        *counts.entry(one).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(one, _)| one)
 }
 
 /// One connection, as its requests see it.
 #[derive(Debug, Clone)]
-pub(super) struct Connection(Arc<Introduced>);
+pub(super) struct Connection(Arc<Open>);
 
+/// A connection that is open until this is dropped.
 #[derive(Debug)]
-struct Introduced {
+struct Open {
     number: u64,
     /// None for a socket of this machine.
     peer: Option<SocketAddr>,
@@ -71,26 +206,39 @@ impl Connection {
         self.0.peer
     }
 
-    /// Notes that a valid credential was sent.
-    pub(super) fn introduce(&self) {
-        if !self.0.introduced.is_cancelled() {
-            self.0.all.lock().strangers.remove(&self.0.number);
+    /// Notes that a valid credential of a user was sent; false if this user has too many connections.
+    pub(super) fn introduce(&self, user: &PrincipalName) -> bool {
+        let may_stay = self.0.all.lock().introduce(self.0.number, user);
+        if may_stay {
             self.0.introduced.cancel();
         }
+        may_stay
+    }
+
+    /// Notes that a request begins; it ends when the result is dropped.
+    fn begin(&self) -> Busy {
+        self.0.all.lock().set_busy(self.0.number, true);
+        Busy(self.clone())
     }
 }
 
-/// Counts a connection until it is dropped.
-struct Open {
-    number: u64,
-    all: Arc<Connections>,
+/// A request under way.
+struct Busy(Connection);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let Open { number, all, .. } = &*self.0.0;
+        all.lock().set_busy(*number, false);
+    }
 }
 
-impl Drop for Open {
+/// Forgets a connection when it is dropped.
+struct Closing(Connection);
+
+impl Drop for Closing {
     fn drop(&mut self) {
-        let mut state = self.all.lock();
-        state.open -= 1;
-        state.strangers.remove(&self.number);
+        let Open { number, all, .. } = &*self.0.0;
+        all.lock().remove(*number);
     }
 }
 
@@ -100,16 +248,15 @@ impl Connections {
         // The other half is for sandboxes, servers and files.
         let most = files.map_or(MOST, |files| (files / 2).min(MOST));
         Arc::new(Self {
-            state: Mutex::default(),
+            state: Mutex::new(State::new(most)),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
-            most,
         })
     }
 
     /// Returns how many connections are open.
     pub(super) fn open(&self) -> usize {
-        self.lock().open
+        self.lock().open.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,40 +292,26 @@ impl Connections {
 
     /// Serves a connection in a task of its own, unless there are too many.
     fn take(self: &Arc<Self>, stream: Stream, tls: Option<TlsAcceptor>, router: Router) {
-        let evicted = CancellationToken::new();
-        let number = {
-            let mut state = self.lock();
-            let is_full = state.open >= self.most;
-            if (is_full || state.strangers.len() >= MOST_STRANGERS)
-                && let Some((_, oldest)) = state.strangers.pop_first()
-            {
-                oldest.cancel();
-            } else if is_full {
-                tracing::warn!(most = self.most, "refused a connection: too many are open");
-                return;
-            }
-            state.last += 1;
-            state.open += 1;
-            let number = state.last;
-            state.strangers.insert(number, evicted.clone());
-            number
-        };
-        let open = Open { number, all: Arc::clone(self) };
-        let introduced = CancellationToken::new();
         let peer = match &stream {
             Stream::Tcp(stream) => stream.peer_addr().ok(),
             Stream::Unix(_) => None,
         };
-        let all = Arc::clone(self);
-        let connection =
-            Connection(Arc::new(Introduced { number, peer, all, introduced: introduced.clone() }));
+        let end = CancellationToken::new();
+        let Some(number) = self.lock().add(peer.map(|peer| peer.ip()), end.clone()) else {
+            tracing::warn!("refused a connection: all that there may be have requests under way");
+            return;
+        };
+        let introduced = CancellationToken::new();
+        let open = Open { number, peer, all: Arc::clone(self), introduced: introduced.clone() };
+        let connection = Connection(Arc::new(open));
+        let closing = Closing(connection.clone());
         let ending = self.ending.clone();
         self.tasks.spawn(async move {
-            let _open = open;
+            let _closing = closing;
             let serving = serve(stream, tls, router, connection, ending);
             tokio::select! {
                 () = serving => {}
-                () = evicted.cancelled() => tracing::debug!("closed a connection without a credential: there are too many"),
+                () = end.cancelled() => tracing::debug!("closed a connection: there are too many"),
                 () = async {
                     if tokio::time::timeout(INTRODUCTION, introduced.cancelled()).await.is_ok() {
                         std::future::pending::<()>().await;
@@ -239,7 +372,9 @@ where
 {
     let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(connection.clone());
-        TowerToHyperService::new(router.clone()).call(request.map(Body::new))
+        let busy = connection.begin();
+        let answering = TowerToHyperService::new(router.clone()).call(request.map(Body::new));
+        async move { Ok::<_, Infallible>(answering.await?.map(|body| Answer::of(body, busy, None))) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
@@ -253,5 +388,77 @@ where
     };
     if let Err(error) = served {
         tracing::debug!(%error, "a connection failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(state: &mut State, peer: &str) -> (u64, CancellationToken) {
+        let end = CancellationToken::new();
+        (state.add(Some(peer.parse().unwrap()), end.clone()).unwrap(), end)
+    }
+
+    #[test]
+    fn a_user_has_a_part_of_all_connections_and_keeps_those_with_requests() {
+        let mut state = State::new(12);
+        let (alice, bob) = ("alice".parse().unwrap(), "bob".parse().unwrap());
+        let mut of_alice: Vec<_> = (0..3).map(|_| add(&mut state, "192.0.2.1")).collect();
+        for (number, _) in &of_alice {
+            assert!(state.introduce(*number, &alice) && state.introduce(*number, &alice));
+        }
+        state.set_busy(of_alice[0].0, true);
+        let fourth = add(&mut state, "192.0.2.1");
+        assert!(state.introduce(fourth.0, &alice));
+        let closed: Vec<bool> = of_alice.iter().map(|(_, end)| end.is_cancelled()).collect();
+        assert_eq!(closed, [false, true, false], "the one that waits for longest");
+        of_alice.push(fourth);
+        for (number, _) in &of_alice {
+            state.set_busy(*number, true);
+        }
+        let fifth = add(&mut state, "192.0.2.1");
+        assert!(!state.introduce(fifth.0, &alice), "all have requests");
+        assert!(state.introduce(fifth.0, &bob), "others notice nothing");
+        // A proxy sends requests of several users over one connection.
+        assert!(state.introduce(of_alice[0].0, &bob));
+        assert_eq!((state.users[&alice], state.users[&bob], state.strangers), (2, 2, 0));
+        for (number, _) in of_alice {
+            state.remove(number);
+        }
+        assert!(state.remove(fifth.0).is_some() && state.users.is_empty() && state.open.is_empty());
+    }
+
+    #[test]
+    fn an_address_with_many_strangers_closes_its_own() {
+        let mut state = State::new(8);
+        let early = add(&mut state, "192.0.2.1");
+        let flood: Vec<_> = (0..50).map(|_| add(&mut state, "192.0.2.2")).collect();
+        assert!(!early.1.is_cancelled() && state.strangers == 4, "{state:?}");
+        let left: Vec<_> = flood.iter().filter(|(_, end)| !end.is_cancelled()).collect();
+        assert_eq!(left.len(), 3);
+        assert_eq!(left[0].0, flood[47].0, "the newest stay");
+    }
+
+    #[test]
+    fn strangers_do_not_close_what_users_need() {
+        let mut state = State::new(8);
+        let users: Vec<PrincipalName> = ["a", "b", "c", "d"].map(|name| name.parse().unwrap()).into();
+        let open: Vec<_> = (0..8)
+            .map(|index| {
+                let one = add(&mut state, "192.0.2.1");
+                assert!(state.introduce(one.0, &users[index % 4]));
+                state.set_busy(one.0, true);
+                one
+            })
+            .collect();
+        assert_eq!(state.add(None, CancellationToken::new()), None, "all have requests");
+        state.set_busy(open[5].0, false);
+        let _ = add(&mut state, "192.0.2.2");
+        assert!(open[5].1.is_cancelled());
+        for _ in 0..20 {
+            let _ = add(&mut state, "192.0.2.2");
+        }
+        assert_eq!(open.iter().filter(|(_, end)| end.is_cancelled()).count(), 1);
     }
 }

@@ -1,10 +1,13 @@
 //! Who a request is from.
 
+use std::time::Instant;
+
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
 
 use super::guard::Refusal;
-use super::oidc::Issuer;
+use super::known_tokens::KnownTokens;
+use super::oidc::{Issuer, Vouched};
 use crate::tokens::{PrincipalName, Scope, Scopes, TokenId, Tokens};
 
 /// The user of the token that is made at start.
@@ -27,12 +30,14 @@ pub(super) struct Identity {
     pub(super) principal: PrincipalName,
     pub(super) scopes: Scopes,
     pub(super) credential: Credential,
+    /// When what proves it expires, if nobody looks after that: then its answers end too.
+    pub(super) until: Option<Instant>,
 }
 
 /// All credentials that hold.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    pub(super) tokens: Tokens,
+    pub(super) tokens: KnownTokens,
     /// The token of this process.
     start: Option<TokenId>,
     pub(super) issuer: Option<Issuer>,
@@ -47,6 +52,11 @@ const INVALID: Refusal = Refusal {
     status: StatusCode::UNAUTHORIZED,
     reason: "credential_invalid",
     text: "the token is unknown, expired or revoked",
+};
+const UNREAD: Refusal = Refusal {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    reason: "tokens",
+    text: "the bridge cannot read its tokens now: try again later",
 };
 const SCOPE: Refusal =
     Refusal { status: StatusCode::FORBIDDEN, reason: "scope", text: "the token is not for this" };
@@ -69,7 +79,7 @@ impl Refusal {
 
 impl Credentials {
     pub(super) fn new(tokens: Tokens, issuer: Option<Issuer>) -> Self {
-        Self { tokens, start: None, issuer }
+        Self { tokens: KnownTokens::new(tokens), start: None, issuer }
     }
 
     /// Accepts a token that no file has, for as long as this process runs.
@@ -88,7 +98,7 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(MISSING);
         }
-        let identity = self.of_secret(secret.trim()).await.ok_or(INVALID)?;
+        let identity = self.of_secret(secret.trim()).await?.ok_or(INVALID)?;
         if identity.scopes.has(scope) {
             return Ok(identity);
         }
@@ -96,31 +106,40 @@ impl Credentials {
         Err(SCOPE)
     }
 
-    async fn of_secret(&self, secret: &str) -> Option<Identity> {
+    /// Returns whose secret it is; None if it is nobody's.
+    async fn of_secret(&self, secret: &str) -> Result<Option<Identity>, Refusal> {
         if self.start.as_ref() == Some(&TokenId::of(secret)) {
-            let principal = OWNER.parse().ok()?;
-            return Some(Identity { principal, scopes: Scopes::of_owner(), credential: Credential::Start });
+            let Ok(principal) = OWNER.parse() else { return Ok(None) };
+            let (scopes, credential) = (Scopes::of_owner(), Credential::Start);
+            return Ok(Some(Identity { principal, scopes, credential, until: None }));
         }
-        if let Some(kept) = self.tokens.find(secret) {
+        let kept = match TokenId::of_sent(secret) {
+            Some(id) => self.tokens.get(&id).map_err(|_| UNREAD)?,
+            None => None,
+        };
+        if let Some(kept) = kept {
             let credential = Credential::Token(kept.id);
-            return Some(Identity { principal: kept.principal, scopes: kept.scopes, credential });
+            let (principal, scopes) = (kept.principal, kept.scopes);
+            return Ok(Some(Identity { principal, scopes, credential, until: None }));
         }
-        let issuer = self.issuer.as_ref().filter(|_| secret.contains('.'))?;
+        let Some(issuer) = self.issuer.as_ref().filter(|_| secret.contains('.')) else { return Ok(None) };
         match issuer.user(secret).await {
-            Ok(principal) => {
-                Some(Identity { principal, scopes: Scopes::mcp(), credential: Credential::Issuer })
+            Ok(Vouched { principal, until }) => {
+                let (scopes, credential) = (Scopes::mcp(), Credential::Issuer);
+                Ok(Some(Identity { principal, scopes, credential, until: Some(until) }))
             }
             Err(why) => {
                 tracing::info!(%why, "refused a token of an issuer");
-                None
+                Ok(None)
             }
         }
     }
 
-    /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request.
+    /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request; a
+    /// token that cannot be read has not been revoked.
     pub(super) fn holds(&self, credential: &Credential) -> bool {
         match credential {
-            Credential::Token(id) => self.tokens.get(id).is_some(),
+            Credential::Token(id) => !matches!(self.tokens.get(id), Ok(None)),
             Credential::Start | Credential::Issuer => true,
         }
     }

@@ -12,10 +12,13 @@
 
 mod address;
 mod body;
+mod certificate;
 mod connections;
+mod cors;
 mod credentials;
 mod error;
 mod guard;
+mod known_tokens;
 mod metrics;
 mod oidc;
 mod record;
@@ -25,6 +28,7 @@ mod tls;
 mod users;
 
 pub use address::Address;
+pub use certificate::expiry_of;
 pub use error::HttpError;
 pub use oidc::Issuer;
 pub use record::{Listening, listeners};

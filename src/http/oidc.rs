@@ -1,11 +1,11 @@
 //! Access tokens of an OpenID Connect issuer: the bridge is a resource server of OAuth 2.1.
 //!
 //! The issuer publishes its keys. They are fetched when first needed, and again when a token names a key that is not known, but
-//! not more often than every [`PAUSE`]: tokens with invented keys must not make the bridge ask all the time.
+//! not more often than every [`PAUSE`], also when it fails: tokens with invented keys must not make the bridge ask all the time.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::ErrorKind;
@@ -25,6 +25,8 @@ use crate::tokens::PrincipalName;
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long keys are used without asking again: then a key that the issuer took back holds no longer.
 const FRESH: Duration = Duration::from_secs(600);
+/// How long keys are used while the issuer cannot be asked.
+const STALE: Duration = Duration::from_secs(3600);
 /// How long the issuer may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of an answer of the issuer.
@@ -33,6 +35,8 @@ const LONGEST_ANSWER: usize = 1 << 20;
 const LONGEST_TOKEN: usize = 16 << 10;
 /// Seconds by which clocks may differ.
 const LEEWAY: u64 = 60;
+/// How long an answer may take, however long its token holds.
+const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3600);
 /// How tokens may be signed. None is symmetric, and `none` is no algorithm.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
@@ -61,6 +65,16 @@ pub struct Issuer {
 struct Keys {
     set: Arc<JwkSet>,
     fetched: Option<Instant>,
+    /// When the issuer could not be asked, and why.
+    failed: Option<(Instant, String)>,
+}
+
+/// A user whom the issuer names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vouched {
+    pub(super) principal: PrincipalName,
+    /// When its token holds no longer.
+    pub(super) until: Instant,
 }
 
 /// Why a token is refused. The text is for the log.
@@ -89,6 +103,8 @@ struct Configuration {
 #[derive(Debug, Deserialize)]
 struct Claims {
     sub: String,
+    /// In seconds since 1970; some issuers write fractions.
+    exp: f64,
 }
 
 impl Issuer {
@@ -127,7 +143,7 @@ impl Issuer {
     ///
     /// # Errors
     /// The token does not hold, or the issuer cannot be asked.
-    pub(super) async fn user(&self, token: &str) -> Result<PrincipalName, Invalid> {
+    pub(super) async fn user(&self, token: &str) -> Result<Vouched, Invalid> {
         if token.len() > LONGEST_TOKEN {
             return Err(Invalid::Unknown);
         }
@@ -147,7 +163,9 @@ impl Issuer {
         validation.set_issuer(&[&self.url]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         let claims = decode::<Claims>(token, &key, &validation).map_err(Invalid::Claims)?.claims;
-        PrincipalName::of_issuer(&claims.sub).ok_or(Invalid::Subject)
+        let principal = PrincipalName::of_issuer(&claims.sub).ok_or(Invalid::Subject)?;
+        let left = time_left(claims.exp, SystemTime::now());
+        Ok(Vouched { principal, until: Instant::now() + left })
     }
 
     /// Returns the key of a token, and asks the issuer if it is not known.
@@ -156,25 +174,52 @@ impl Issuer {
             let shown: String = id.unwrap_or_default().chars().take(64).collect();
             Invalid::Key(shown.escape_default().to_string())
         };
-        if let Some(key) = self.known(FRESH).and_then(|set| find(&set, id, algorithm)) {
+        let of_age = |age| self.known(age).and_then(|set| find(&set, id, algorithm));
+        if let Some(key) = of_age(FRESH) {
             return Ok(key);
         }
-        let _turn = self.fetching.lock().await;
+        // Whose key is known does not wait for an issuer that may not answer.
+        let _turn = match (self.fetching.try_lock(), of_age(STALE)) {
+            (Ok(turn), _) => turn,
+            (Err(_), Some(key)) => return Ok(key),
+            (Err(_), None) => self.fetching.lock().await,
+        };
         // Another token may have brought the keys meanwhile.
         if let Some(set) = self.known(PAUSE) {
             return find(&set, id, algorithm).ok_or_else(unknown);
         }
-        let set = Arc::new(self.fetch().await.map_err(Invalid::Issuer)?);
+        let fetched = match self.last_failure() {
+            Some(why) => Err(why),
+            None => self.fetch().await.map(Arc::new),
+        };
+        let set = match fetched {
+            Ok(set) => set,
+            Err(why) => {
+                let key = of_age(STALE);
+                self.lock().failed.get_or_insert_with(|| (Instant::now(), why.clone()));
+                return key.ok_or(Invalid::Issuer(why));
+            }
+        };
         let key = find(&set, id, algorithm);
-        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) =
-            Keys { set, fetched: Some(Instant::now()) };
+        *self.lock() = Keys { set, fetched: Some(Instant::now()), failed: None };
         key.ok_or_else(unknown)
     }
 
     /// Returns the keys, if they are not older than this.
     fn known(&self, age: Duration) -> Option<Arc<JwkSet>> {
-        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.lock();
         keys.fetched.filter(|fetched| fetched.elapsed() < age).map(|_| Arc::clone(&keys.set))
+    }
+
+    /// Returns why the issuer could not be asked a moment ago. After [`PAUSE`] it is forgotten.
+    fn last_failure(&self) -> Option<String> {
+        let mut keys = self.lock();
+        keys.failed.take_if(|(at, _)| at.elapsed() >= PAUSE);
+        keys.failed.as_ref().map(|(_, why)| why.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn fetch(&self) -> Result<JwkSet, String> {
@@ -213,6 +258,16 @@ impl Issuer {
 #[derive(Debug, Deserialize)]
 struct LenientSet {
     keys: Vec<serde_json::Value>,
+}
+
+/// Returns how long a token holds that expires at a time in seconds since 1970.
+fn time_left(expires: f64, now: SystemTime) -> Duration {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let left = expires + LEEWAY as f64 - now;
+    match left > 0.0 {
+        true => Duration::try_from_secs_f64(left).map_or(LONGEST_HOLD, |left| left.min(LONGEST_HOLD)),
+        false => Duration::ZERO,
+    }
 }
 
 /// Whether nobody on the way can change what the URL leads to.
@@ -309,5 +364,78 @@ impl signature::Verifier<Vec<u8>> for RingVerifier {
 impl JwtVerifier for RingVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// An issuer that answers with an error, and counts how often it is asked.
+    async fn failing() -> (Issuer, Arc<AtomicUsize>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let issuer = Issuer::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
+        let asked = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream
+                    .write_all(b"HTTP/1.1 500 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .await;
+            }
+        });
+        (issuer, asked)
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_fails_is_not_asked_for_each_token() {
+        let (issuer, asked) = failing().await;
+        for key in ["a", "b", "c"] {
+            let refused = issuer.key(Some(key), Algorithm::ES256).await;
+            assert!(matches!(refused, Err(Invalid::Issuer(_))), "{refused:?}");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // It is asked again later.
+        let Some(before) = Instant::now().checked_sub(PAUSE) else { return };
+        issuer.lock().failed.as_mut().unwrap().0 = before;
+        assert!(issuer.key(Some("d"), Algorithm::ES256).await.is_err());
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn known_keys_hold_for_a_while_without_the_issuer() {
+        let (issuer, asked) = failing().await;
+        let key = |id: &str| {
+            let value = serde_json::json!({ "kty": "EC", "crv": "P-256", "kid": id, "x": "AA", "y": "AA" });
+            serde_json::from_value::<Jwk>(value).unwrap()
+        };
+        let (Some(before), Some(long_ago)) =
+            (Instant::now().checked_sub(FRESH), Instant::now().checked_sub(STALE))
+        else {
+            return;
+        };
+        let set = Arc::new(JwkSet { keys: vec![key("a")] });
+        *issuer.lock() = Keys { set, fetched: Some(before), failed: None };
+        for _ in 0..3 {
+            assert!(issuer.key(Some("a"), Algorithm::ES256).await.is_ok());
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        issuer.lock().fetched = Some(long_ago);
+        assert!(issuer.key(Some("a"), Algorithm::ES256).await.is_err());
+    }
+
+    #[test]
+    fn a_token_holds_until_it_expires() {
+        let now = UNIX_EPOCH + Duration::from_secs(1000);
+        assert_eq!(time_left(1030.5, now), Duration::from_millis(90_500));
+        assert_eq!(time_left(900.0, now), Duration::ZERO);
+        assert_eq!(time_left(f64::MAX, now), LONGEST_HOLD);
+        assert_eq!(time_left(f64::NAN, now), Duration::ZERO);
     }
 }

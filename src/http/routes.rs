@@ -16,8 +16,9 @@ use http::header::{
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
 
-use super::body;
+use super::body::{self, Answer};
 use super::connections::{Connection, Connections};
+use super::cors;
 use super::credentials::{Credentials, Identity};
 use super::guard::{self, Hosts, Refusal};
 use super::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
@@ -56,6 +57,11 @@ const TOO_MANY_REQUESTS: Refusal = Refusal {
     status: StatusCode::TOO_MANY_REQUESTS,
     reason: "requests",
     text: "this user has too many requests under way",
+};
+const TOO_MANY_CONNECTIONS: Refusal = Refusal {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    reason: "connections",
+    text: "this user has too many connections under way",
 };
 const TOO_MANY_SESSIONS: Refusal = Refusal {
     status: StatusCode::TOO_MANY_REQUESTS,
@@ -97,10 +103,19 @@ async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 }
 
 async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    match app.hosts.check(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => app.refuse(refusal, request.headers(), request.extensions()),
+    if let Err(refusal) = app.hosts.check(request.headers()) {
+        return app.refuse(refusal, request.headers(), request.extensions());
     }
+    let is_preflight = cors::is_preflight(request.method(), request.headers());
+    let origin = request.headers().get(ORIGIN).cloned();
+    let mut response = match is_preflight {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => next.run(request).await,
+    };
+    if let Some(origin) = origin {
+        cors::allow(response.headers_mut(), origin, is_preflight);
+    }
+    response
 }
 
 impl App {
@@ -129,6 +144,9 @@ impl App {
             if let Ok(challenge) = HeaderValue::from_str(&challenge) {
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             }
+        }
+        if refusal == TOO_MANY_CONNECTIONS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&refusal.status) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
@@ -166,10 +184,10 @@ impl App {
         scope: Scope,
     ) -> Result<Identity, Refusal> {
         let identity = self.credentials.check(headers, scope).await?;
-        if let Some(connection) = extensions.get::<Connection>() {
-            connection.introduce();
+        match extensions.get::<Connection>() {
+            Some(connection) if !connection.introduce(&identity.principal) => Err(TOO_MANY_CONNECTIONS),
+            _ => Ok(identity),
         }
-        Ok(identity)
     }
 }
 
@@ -188,9 +206,11 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     let user = app.users.of(&identity);
     let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
     let service = user.service(&identity.credential);
-    let read = body::read(&parts.headers, body, &user.bodies).await;
-    let (body, bytes) =
-        read.map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
+    let (body, held) = body::read(body, &user.held).await.map_err(|body::Refused(status, text)| Refusal {
+        status,
+        reason: "body",
+        text,
+    })?;
     // The body decides, whatever the headers say.
     if opens_session(&parts.headers) || is_initialize(&body) {
         if app.is_ending.load(Ordering::Relaxed) {
@@ -202,9 +222,10 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     }
     // The credential goes no further.
     parts.headers.remove(http::header::AUTHORIZATION);
+    // A call goes on without its answer where the client can come back for it.
+    parts.extensions.insert(held.clone());
     let response = service.answer(Request::from_parts(parts, Body::from(body))).await;
-    drop(bytes);
-    Ok(response.map(|body| body::holding(body, permit)))
+    Ok(response.map(|body| Answer::of(body, (permit, held), identity.until)))
 }
 
 /// Whether a request may open a session.
@@ -225,9 +246,11 @@ fn is_initialize(body: &[u8]) -> bool {
 }
 
 async fn ready(State(app): State<Arc<App>>) -> Response {
-    match app.is_ending.load(Ordering::Relaxed) {
-        false => "ready\n".into_response(),
-        true => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
+    match (app.is_ending.load(Ordering::Relaxed), app.credentials.tokens.unread()) {
+        (false, 0) => "ready\n".into_response(),
+        // Everybody else is served.
+        (false, unread) => format!("ready, but {unread} tokens cannot be read\n").into_response(),
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
     }
 }
 

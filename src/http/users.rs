@@ -8,9 +8,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::{LONGEST, PERMITS};
+use super::body::{HELD, LONGEST};
 use super::credentials::{Credential, Credentials, Identity};
-use crate::server::{McpService, McpUser};
+use crate::server::{Budget, McpService, McpUser};
 use crate::tokens::PrincipalName;
 use crate::workspace::{Bridge, Governed, Quotas, RunCounts, Workspace};
 
@@ -18,6 +18,9 @@ use crate::workspace::{Bridge, Governed, Quotas, RunCounts, Workspace};
 const MOST_REQUESTS: usize = 512;
 /// Open sessions of the protocol of one credential.
 pub(super) const MOST_SESSIONS: usize = 256;
+/// Why sessions end in which something runs between calls.
+const USED_UP: &str =
+    "it worked between calls, and the seconds of the day are used up (MCP_BRIDGE_USER_SECONDS)";
 /// How long a user who does nothing keeps a workspace. Interpreters may end before.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -39,8 +42,8 @@ pub(super) struct User {
     mcp: Arc<McpUser<Governed>>,
     services: Mutex<HashMap<Credential, Service>>,
     pub(super) requests: Arc<Semaphore>,
-    /// Bytes of bodies that are read, in units.
-    pub(super) bodies: Arc<Semaphore>,
+    /// Bytes of bodies and results.
+    pub(super) held: Arc<Budget>,
     last_used: Mutex<Instant>,
 }
 
@@ -72,7 +75,7 @@ impl User {
             mcp: Arc::new(mcp),
             services: Mutex::default(),
             requests: Arc::new(Semaphore::new(MOST_REQUESTS)),
-            bodies: Arc::new(Semaphore::new(PERMITS)),
+            held: Budget::new(HELD),
             last_used: Mutex::new(Instant::now()),
         }
     }
@@ -104,7 +107,10 @@ impl User {
     }
 
     async fn is_idle(&self) -> bool {
-        if lock(&self.last_used).elapsed() < IDLE || self.requests.available_permits() < MOST_REQUESTS {
+        let is_used =
+            lock(&self.last_used).elapsed() < IDLE || self.requests.available_permits() < MOST_REQUESTS;
+        // Nobody may look at a run in the background, or at its result, for a while.
+        if is_used || self.workspace.sessions.has_run_within(IDLE) {
             return false;
         }
         for service in self.services() {
@@ -153,13 +159,33 @@ impl Users {
         for (name, user) in users {
             let is_revoked = user.drop_revoked(&name, credentials);
             let keeps_interpreters = self.bridge.settings.runtime_idle_timeout.is_none();
-            let is_over = is_revoked || (!keeps_interpreters && user.is_idle().await);
+            let may_end = !keeps_interpreters && !self.quotas.is_active(name.as_str());
+            let is_over = is_revoked || (may_end && user.is_idle().await);
             if is_over {
                 lock(&self.open).remove(&name);
                 self.end(user);
+                continue;
             }
+            self.count_idle_work(&name, &user);
         }
-        self.quotas.forget_idle_users();
+        let quotas = Arc::clone(&self.quotas);
+        let saved = tokio::task::spawn_blocking(move || {
+            quotas.save();
+            quotas.forget_idle_users();
+        });
+        if saved.await.is_err() {
+            tracing::warn!("could not write what users have used today");
+        }
+        credentials.tokens.look_again();
+    }
+
+    /// Counts what code takes between runs, and ends it when the day of its user is used up.
+    fn count_idle_work(&self, name: &PrincipalName, user: &User) {
+        let sessions = &user.workspace.sessions;
+        let taken = sessions.take_idle_time();
+        if !taken.is_zero() && !self.quotas.charge(&name.shared(), taken) {
+            sessions.end_working(USED_UP);
+        }
     }
 
     fn end(&self, user: Arc<User>) {
@@ -178,6 +204,7 @@ impl Users {
         users.into_iter().for_each(|user| self.end(user));
         self.ending.close();
         self.ending.wait().await;
+        self.quotas.save();
     }
 }
 

@@ -18,6 +18,7 @@ mod script;
 mod service;
 mod session_folder;
 mod store;
+mod unpack;
 mod uv;
 
 pub use error::InstallError;
@@ -28,3 +29,4 @@ pub use script::Script;
 pub use service::{InstallPlan, InstallRequest, Installed, PackageService, count_of};
 pub use session_folder::SessionFolder;
 pub use store::{PackageSet, Store, StoredSet};
+pub use unpack::unpack;

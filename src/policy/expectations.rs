@@ -48,7 +48,7 @@ struct Expectation {
 #[derive(Debug)]
 enum What {
     Call { server: String, tool: String, annotations: Annotations, arguments: String },
-    Other { kind: Kind, name: String },
+    Other { kind: Kind, server: Option<String>, name: String },
 }
 
 /// One expectation and what the policy decides.
@@ -101,7 +101,12 @@ impl Expectations {
                     let call = ToolCall { server, tool, annotations: *annotations, arguments };
                     (format!("{server}.{tool}"), rules.of_call(&call, &who))
                 }
-                What::Other { kind, name } => (format!("{kind} {name}"), rules.of(*kind, name, &who)),
+                What::Other { kind, server: None, name } => {
+                    (format!("{kind} {name}"), rules.of(*kind, name, &who))
+                }
+                What::Other { kind, server: Some(server), name } => {
+                    (format!("{kind} {name} of {server}"), rules.of_offer(*kind, server, name, &who))
+                }
             };
             Checked { line: expectation.line, what, expected: expectation.effect, verdict }
         };
@@ -126,7 +131,13 @@ impl RawExpectation {
             (Kind::Tool, ..) => {
                 return Err("an expectation of a call has `server` and `tool`, and no `name`");
             }
-            (kind, None, None, Some(name)) => What::Other { kind, name },
+            (kind, server @ Some(_), None, Some(name)) if kind.is_of_server() => {
+                What::Other { kind, server, name }
+            }
+            (kind, None, None, Some(_)) if kind.is_of_server() => {
+                return Err("an expectation of a resource or a prompt has `server` and `name`");
+            }
+            (kind, server @ None, None, Some(name)) => What::Other { kind, server, name },
             _ => return Err("this expectation has `kind` and `name`, and no `server` or `tool`"),
         };
         let principal = self.principal.unwrap_or_else(|| principal.to_owned());

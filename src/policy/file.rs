@@ -35,7 +35,7 @@ struct RawRule {
     kind: Option<Names>,
     server: Option<Names>,
     tool: Option<Names>,
-    /// The package, share or artifact.
+    /// The package, share, artifact, URI of a resource or prompt.
     name: Option<Names>,
     session: Option<Names>,
     principal: Option<Names>,
@@ -150,8 +150,10 @@ impl Reader<'_> {
             ("annotations", rule.annotations.is_some()),
             ("arguments", rule.arguments.is_some()),
         ];
+        let are_of_servers = kinds.iter().all(|kind| kind.is_of_server());
+        let is_wrong = |(key, is_there): &&(&str, bool)| *is_there && !(are_of_servers && *key == "server");
         if kinds != [Kind::Tool]
-            && let Some((key, _)) = of_tools.iter().find(|(_, is_there)| *is_there)
+            && let Some((key, _)) = of_tools.iter().find(is_wrong)
         {
             return Err(self.error(at, format!("`{key}` is for rules of tools; other rules have `name`")));
         }

@@ -2,6 +2,7 @@
 //! rule allows.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -57,6 +58,12 @@ fn sorted(value: Value) -> Value {
         }
         Value::Array(items) => items.into_iter().map(sorted).collect(),
         other => other,
+    }
+}
+
+impl fmt::Display for ShapeDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
     }
 }
 

@@ -48,10 +48,20 @@ pub enum Kind {
     Share,
     /// An artifact that code saves or loads.
     Artifact,
+    /// A resource of a server, by its URI.
+    Resource,
+    /// A prompt of a server.
+    Prompt,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Tool, Self::Package, Self::Share, Self::Artifact];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Tool, Self::Package, Self::Share, Self::Artifact, Self::Resource, Self::Prompt];
+
+    /// Whether it is something of a server.
+    pub(super) fn is_of_server(self) -> bool {
+        matches!(self, Self::Tool | Self::Resource | Self::Prompt)
+    }
 }
 
 impl fmt::Display for Kind {
@@ -61,6 +71,8 @@ impl fmt::Display for Kind {
             Self::Package => "package",
             Self::Share => "share",
             Self::Artifact => "artifact",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
         })
     }
 }
@@ -303,9 +315,14 @@ impl Rules {
 
     /// Decides about something else than a tool, by its name.
     pub fn of(&self, kind: Kind, name: &str, who: &Caller<'_>) -> Verdict {
+        self.of_offer(kind, "", name, who)
+    }
+
+    /// Decides about a resource or a prompt of a server.
+    pub fn of_offer(&self, kind: Kind, server: &str, name: &str, who: &Caller<'_>) -> Verdict {
         let none = Annotations::of(None);
-        let fitting =
-            self.rules.iter().find(|rule| rule.is_about(kind, "", Some(name)) && rule.decides_for(who, none));
+        let fits = |rule: &&Rule| rule.is_about(kind, server, Some(name)) && rule.decides_for(who, none);
+        let fitting = self.rules.iter().find(fits);
         fitting.map_or_else(|| self.nothing_fits(), |rule| self.verdict(rule))
     }
 

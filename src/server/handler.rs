@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Asked, Timeouts, parse_arguments};
+use super::held::Held;
 use super::logs::LogReceiver;
 use super::offers::offers_of;
 use super::payload::Payload;
@@ -24,7 +25,7 @@ use super::render::render;
 use super::rounds::{Round, Rounds, Step};
 use super::{progress, resources, tool, viewer};
 use crate::mcp::server::Turn;
-use crate::session::{Caller, RunOutcome, RunPython, RunRequest};
+use crate::session::{Authority, Caller, RunOutcome, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
 use crate::telemetry::TraceContext;
 use crate::upstream::{Answers, ClientId, NoAnswers, Offers};
@@ -106,6 +107,7 @@ pub(super) struct McpHandler<P> {
     rounds: Arc<Rounds>,
     timeouts: Timeouts,
     output_mode: OutputMode,
+    authority: Authority,
 }
 
 impl<P: RunPython> McpHandler<P> {
@@ -126,7 +128,13 @@ impl<P: RunPython> McpHandler<P> {
             background_from: background.origin,
         };
         let id = ClientId::next();
-        Self { sessions, id, logs, rounds, timeouts, output_mode: *settings.output_mode }
+        let (output_mode, authority) = (*settings.output_mode, Authority::default());
+        Self { sessions, id, logs, rounds, timeouts, output_mode, authority }
+    }
+
+    /// Returns the same, for a client whose calls end with what it makes them with.
+    pub(super) fn with_authority(self, authority: Authority) -> Self {
+        Self { authority, ..self }
     }
 
     async fn run(
@@ -147,6 +155,7 @@ impl<P: RunPython> McpHandler<P> {
             script: None,
             trace: trace_of(&context),
             client: client_of(&context),
+            authority: self.authority.clone(),
         };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&asked);
@@ -166,10 +175,14 @@ impl<P: RunPython> McpHandler<P> {
     ) -> Round {
         let (sessions, turn) = (Arc::clone(&self.sessions), context.extensions.get::<Turn>().cloned());
         let (trace, client) = (trace_of(context), client_of(context));
-        Round::begin(without_code(&asked), self.id, offers, (trace, client), |caller| {
-            tokio::spawn(
-                async move { in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await },
-            )
+        // The code goes on between its rounds, and its request is held for as long.
+        let held = Held::of(&context.extensions);
+        let authority = self.authority.clone();
+        Round::begin(without_code(&asked), self.id, offers, (trace, client), authority, |caller| {
+            tokio::spawn(async move {
+                let _held = held;
+                in_turn(turn, notes, Box::pin(perform(&*sessions, asked, caller))).await
+            })
         })
     }
 

@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorData, InitializeRequestParams,
-    InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorData, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler};
+use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::handler::McpHandler;
+use super::held::Held;
 use super::logs::LogReceiver;
 use super::rounds::Rounds;
-use crate::session::RunPython;
+use crate::session::{Authority, RunPython};
 use crate::settings::Settings;
 use crate::upstream::Event;
 
@@ -58,14 +60,15 @@ impl<P: RunPython> McpUser<P> {
         Self { sessions, rounds: Arc::default(), events, settings }
     }
 
-    fn handler(self: &Arc<Self>) -> HttpHandler<P> {
+    fn handler(self: &Arc<Self>, authority: Authority) -> HttpHandler<P> {
         let logs = Arc::<LogReceiver>::default();
         let (sessions, rounds) = (Arc::clone(&self.sessions), Arc::clone(&self.rounds));
-        let handler = McpHandler::new(sessions, Arc::clone(&logs), rounds, &self.settings);
+        let handler =
+            McpHandler::new(sessions, Arc::clone(&logs), rounds, &self.settings).with_authority(authority);
         HttpHandler { handler, logs, user: Arc::clone(self), forwarding: OnceLock::new() }
     }
 
-    /// Returns a service for one credential. It ends with `stop`.
+    /// Returns a service for one credential. It ends with `stop`, and so does what its calls began.
     pub fn service(self: &Arc<Self>, longest_body: usize, stop: CancellationToken) -> McpService<P> {
         let mut sessions = SessionConfig::default();
         sessions.keep_alive = Some(SESSION_IDLE);
@@ -73,13 +76,18 @@ impl<P: RunPython> McpUser<P> {
         let mut manager = LocalSessionManager::default();
         manager.session_config = sessions;
         let manager = Arc::new(manager);
+        let authority = Authority::until(stop.clone());
         // Hosts and origins are checked for all paths, not only for this one.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .with_max_request_body_bytes(longest_body)
             .with_cancellation_token(stop);
         let user = Arc::clone(self);
-        let service = StreamableHttpService::new(move || Ok(user.handler()), Arc::clone(&manager), config);
+        let service = StreamableHttpService::new(
+            move || Ok(user.handler(authority.clone())),
+            Arc::clone(&manager),
+            config,
+        );
         McpService { service, manager }
     }
 }
@@ -113,6 +121,17 @@ async fn guarded<T>(handling: impl Future<Output = Result<T, ErrorData>>) -> Res
 }
 
 type Context = RequestContext<RoleServer>;
+
+/// What a call says whose result has no space.
+const UNREAD: &str = "the answer is left out: this user has not read answers of 64 MiB\nhint: read the answers of other calls first; what the code did is done";
+
+/// Whether there is space for an answer until it is read.
+async fn has_space(held: Option<Held>, answer: &impl Serialize) -> bool {
+    match held {
+        Some(held) => held.add_result(answer).await,
+        None => true,
+    }
+}
 
 impl<P: RunPython> ServerHandler for HttpHandler<P> {
     fn get_info(&self) -> ServerConfig {
@@ -154,7 +173,14 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         call: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        guarded(self.handler.call_tool(call, context)).await
+        let held = Held::of(&context.extensions);
+        let answer = guarded(self.handler.call_tool(call, context)).await?;
+        match &answer {
+            CallToolResponse::Complete(result) if !has_space(held, result).await => {
+                Ok(CallToolResult::error(vec![ContentBlock::text(format!("error: {UNREAD}"))]).into())
+            }
+            _ => Ok(answer),
+        }
     }
 
     async fn list_resources(
@@ -178,7 +204,14 @@ impl<P: RunPython> ServerHandler for HttpHandler<P> {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        guarded(self.handler.read_resource(request, context)).await
+        let held = Held::of(&context.extensions);
+        let answer = guarded(self.handler.read_resource(request, context)).await?;
+        match &answer {
+            ReadResourceResponse::Complete(result) if !has_space(held, result).await => {
+                Err(ErrorData::internal_error(UNREAD, None))
+            }
+            _ => Ok(answer),
+        }
     }
 
     async fn on_custom_request(

@@ -6,6 +6,7 @@
 mod arguments;
 mod guard;
 mod handler;
+mod held;
 mod http;
 mod logs;
 mod offers;
@@ -23,6 +24,7 @@ mod viewer;
 #[cfg(test)]
 mod tests;
 
+pub use held::{Budget, Held};
 pub use http::{McpService, McpUser};
 pub use outputs::{files_line, saved_line};
 pub use payload::Payload;

@@ -13,7 +13,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::offers::supports;
-use crate::session::{Caller, Progress, RunOutcome, RunRequest};
+use crate::session::{Authority, Caller, Progress, RunOutcome, RunRequest};
 use crate::telemetry::TraceContext;
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
@@ -118,14 +118,23 @@ impl Round {
         client: ClientId,
         offers: Offers,
         (trace, name): (TraceContext, Option<Arc<str>>),
+        authority: Authority,
         run: impl FnOnce(Caller) -> JoinHandle<RunOutcome>,
     ) -> Self {
         let (questions, asked) = mpsc::channel(MOST_ASKED);
         let (progress, events) = mpsc::channel(super::progress::QUEUE);
-        let cancel = CancellationToken::new();
+        let cancel = authority.child_token();
         let answers = Arc::new(RoundAnswers { client, offers, questions });
-        let run =
-            run(Caller { progress, answers, cancel: cancel.clone(), script: None, trace, client: name });
+        let caller = Caller {
+            progress,
+            answers,
+            cancel: cancel.clone(),
+            script: None,
+            trace,
+            client: name,
+            authority,
+        };
+        let run = run(caller);
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };
         Self { request, running, events, _cancel: cancel.drop_guard() }
     }

@@ -18,16 +18,17 @@ mod frames;
 mod interpreter;
 mod launch;
 mod output;
+mod processor_time;
 mod questions;
 mod recording;
-mod saved_tools;
 mod sessions;
+mod slots;
 
 pub use background::{RecordedRun, RecordedState, Records};
 pub use call::{
-    Caller, ChangedFile, ChangedFiles, Clamped, Display, Failure, FileError, FileIn, FilePart, Form, Input,
-    ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest, RunningNow,
-    SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
+    Authority, Caller, ChangedFile, ChangedFiles, Clamped, Display, Failure, FileError, FileIn, FilePart,
+    Form, Input, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest,
+    RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
 };
 pub use launch::{Launcher, cache_dir};
 pub use output::whole_characters;

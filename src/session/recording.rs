@@ -1,6 +1,7 @@
 //! What the audit log says of a run.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use super::{Caller, Failure, RunOutcome, RunRequest, Status};
 use crate::audit::{Audit, AuditError, Content, Contents, RunEnd, RunFacts, RunStart};
@@ -27,6 +28,8 @@ pub(super) struct RunRecord {
     client: Option<Arc<str>>,
     /// Set when it begins.
     facts: Option<Arc<RunFacts>>,
+    /// Its number, and when its code began to run.
+    begun: Option<(u32, Instant)>,
 }
 
 impl RunRecord {
@@ -38,6 +41,7 @@ impl RunRecord {
             session: request.session.as_str().into(),
             client: caller.client.clone(),
             facts: None,
+            begun: None,
         }
     }
 
@@ -81,6 +85,20 @@ impl RunRecord {
         upstream: &Upstream,
     ) -> Result<(), Arc<AuditError>> {
         self.audit.run_starts(start, code, || upstream.mask_of_all()).await
+    }
+
+    /// Notes that its code runs.
+    pub(super) fn begins(&mut self, number: u32) {
+        self.begun = Some((number, Instant::now()));
+    }
+
+    /// Says in the outcome which run it is, also if its end was not waited for.
+    pub(super) fn complete(&self, outcome: &mut RunOutcome) {
+        if let Some((number, at)) = self.begun
+            && outcome.run_id == 0
+        {
+            (outcome.run_id, outcome.elapsed) = (number, at.elapsed());
+        }
     }
 
     /// Returns the outcome of a run that must not be; None if it goes on with a notice.

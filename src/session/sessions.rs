@@ -1,44 +1,51 @@
-//! All sessions of a workspace: by name, each with its queue, limited in number, ended when idle.
+//! All sessions of a workspace: limited in number, ended when idle.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use codebridge_runtimes::random_hex;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::answers::Answerer;
-use super::answers::Grant;
 use super::answers::ServerAccess;
 use super::answers::Transfers;
-use super::background::{BackgroundRun, BackgroundRuns, Records, WaitsFor};
+use super::answers::{Grant, GrantError};
+use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;
+use super::capacity::Capacity;
 use super::interpreter::Files;
 use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::interpreter::{Interpreter, StartError};
 use super::launch::Launcher;
 use super::output::Outputs;
 use super::output::PictureBudget;
+use super::processor_time::Idle;
 use super::recording::RunRecord;
+use super::slots::{Live, Slot, SlotState, Slots};
 use super::{
-    Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
-    RunRequest, Status,
+    Authority, Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome,
+    RunPython, RunRequest, Status,
 };
 use crate::artifacts::Artifacts;
 use crate::audit::{Audit, RunFacts, RunStart};
 use crate::policy::Kind;
 use crate::settings::{Settings, Share};
-use crate::telemetry::{Opened, RunEnd, Telemetry};
+use crate::telemetry::{RunEnd, Telemetry};
 use crate::upstream::{CalledBy, Upstream};
 
 /// Bytes of standard error that are shown beside a traceback.
 const STDERR_BUDGET: usize = 8_000;
 /// Bytes of all pictures in a result.
 const PICTURES_BUDGET: u64 = 4 << 20;
+
+/// After this in the queue of its session, a call looks its servers up again.
+const LONG_QUEUE: Duration = Duration::from_secs(1);
 
 /// The error of a call that was cancelled while it waited for its session.
 const CANCELLED_EARLY: &str = "cancelled before it started";
@@ -54,7 +61,9 @@ struct Inner {
     audit: Audit,
     answerer: Arc<Answerer>,
     outputs: Arc<StdMutex<Outputs>>,
-    slots: StdMutex<HashMap<String, Arc<Slot>>>,
+    slots: Slots,
+    /// What all of them have in common of large questions and of threads.
+    common: Arc<Capacity>,
     /// The files of live sessions; those of one that runs code can be read.
     files: StdMutex<BTreeMap<String, Arc<Files>>>,
     artifacts: Artifacts,
@@ -70,6 +79,9 @@ struct Inner {
     budgets: Budgets,
     /// How many interpreters there may be.
     most: usize,
+    /// Whether processor time between runs is counted, and what was not reported of it, in microseconds.
+    counts_idle: bool,
+    idle_time: AtomicU64,
     next_run: AtomicU32,
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
@@ -79,25 +91,6 @@ struct Inner {
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
-}
-
-/// One named session. Calls queue at its lock, in order.
-type Slot = Mutex<SlotState>;
-
-#[derive(Debug, Default)]
-struct SlotState {
-    live: Option<Live>,
-    /// Why the previous interpreter is gone, until a result has said so.
-    lost: Option<String>,
-    last_used: Option<Instant>,
-    idle_timer: Option<AbortHandle>,
-}
-
-#[derive(Debug)]
-struct Live {
-    interpreter: Interpreter,
-    _permit: OwnedSemaphorePermit,
-    _open: Opened,
 }
 
 /// What follows one run beside its caller.
@@ -110,7 +103,7 @@ impl Sessions {
     /// Returns sessions whose code has access to the servers of `upstream`. Nothing starts before the first call.
     pub fn new(settings: &Settings, launcher: Arc<Launcher>, upstream: Upstream, audit: Audit) -> Self {
         let outputs = Arc::<StdMutex<Outputs>>::default();
-        let capacity = Arc::clone(launcher.capacity());
+        let common = Arc::new(Capacity::of_user(launcher.workers()));
         let background = Arc::<BackgroundRuns>::default();
         let telemetry = launcher.telemetry().clone();
         Self(Arc::new(Inner {
@@ -121,11 +114,12 @@ impl Sessions {
             answerer: Arc::new(Answerer::new(
                 Arc::clone(&outputs),
                 settings.state_dir.value.clone(),
-                capacity,
+                Arc::clone(&common),
                 Arc::clone(&background),
             )),
             outputs,
-            slots: StdMutex::default(),
+            slots: Slots::default(),
+            common,
             files: StdMutex::default(),
             artifacts: Artifacts::at(&settings.state_dir.value, settings.artifacts_limit.value),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
@@ -141,6 +135,8 @@ impl Sessions {
                 streams_pictures: settings.one_shot,
             },
             most: settings.max_sessions.value.max(1),
+            counts_idle: settings.user_seconds.value.is_some(),
+            idle_time: AtomicU64::new(0),
             next_run: AtomicU32::new(1),
             background,
             records: Records::at(&settings.state_dir.value),
@@ -161,6 +157,34 @@ impl Sessions {
         self.0.end_all().await;
     }
 
+    /// Whether a run in the background has not ended, or has ended not longer ago than this.
+    pub fn has_run_within(&self, time: Duration) -> bool {
+        self.0.background.has_run_within(time)
+    }
+
+    /// Returns the processor time that code has taken between runs since the last call of this, where it can be measured.
+    pub fn take_idle_time(&self) -> Duration {
+        for slot in self.0.slots.all() {
+            if let Ok(mut state) = slot.try_lock()
+                && let Some(live) = &mut state.live
+            {
+                self.0.add_idle_time(live.idle.count());
+            }
+        }
+        Duration::from_micros(self.0.idle_time.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ends the sessions in which something runs that no call waits for.
+    pub fn end_working(&self, why: &str) {
+        for slot in self.0.slots.all() {
+            if let Ok(mut state) = slot.try_lock()
+                && state.live.as_ref().is_some_and(|live| live.idle.is_working())
+            {
+                self.0.end(state.take(format!("the previous one was ended: {why}")));
+            }
+        }
+    }
+
     /// As [`RunPython::start`]; `ended` gets the outcome of the run.
     pub async fn start_and_then(
         &self,
@@ -169,17 +193,20 @@ impl Sessions {
         ended: impl FnOnce(&RunOutcome) + Send + 'static,
     ) -> RunOutcome {
         let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
-        let added =
-            self.0.background.add(session, is_alone, &*caller.answers, (self.0.budgets.stdout, self.0.most));
+        let Budgets { stdout, pictures, .. } = self.0.budgets;
+        let bounds = Bounds { stdout, pictures, runs: self.0.most };
+        let added = self.0.background.add(session, is_alone, &*caller.answers, bounds);
         let run = match added {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
         };
         let (sessions, running) = (self.clone(), Arc::clone(&run));
-        let (trace, client) = (caller.trace.clone(), caller.client.clone());
+        let (trace, client, authority) =
+            (caller.trace.clone(), caller.client.clone(), caller.authority.clone());
         // It ends when the sessions are closed, and is waited for.
         self.0.tasks.spawn(async move {
             let (of_run, events) = running.caller(trace, client);
+            let of_run = Caller { authority, ..of_run };
             let work = sessions.run_as(request, of_run, Some(&running));
             let outcome = running.collect(work, events).await;
             ended(&outcome);
@@ -200,10 +227,21 @@ impl Sessions {
         background: Option<&BackgroundRun>,
     ) -> RunOutcome {
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
-        let caller = Caller { trace: span.context(), ..caller };
+        let cancel = caller.cancel.child_token();
+        let caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
         let mut record = RunRecord::new(&self.0.audit, self.0.upstream.principal(), &request, &caller);
         let of_run = OfRun { background, record: &mut record };
-        let mut outcome = self.run_in_turn(request, &caller, of_run).await;
+        let mut outcome = {
+            let mut run = pin!(self.run_in_turn(request, &caller, of_run));
+            tokio::select! {
+                outcome = &mut run => outcome,
+                () = caller.authority.ended() => {
+                    cancel.cancel();
+                    run.await
+                }
+            }
+        };
+        record.complete(&mut outcome);
         record.ended(&mut outcome, &self.0.upstream).await;
         span.end(run_end(&outcome));
         outcome
@@ -213,28 +251,34 @@ impl Sessions {
     async fn run_in_turn(&self, request: RunRequest, caller: &Caller, of_run: OfRun<'_>) -> RunOutcome {
         let inner = &self.0;
         let throw_away = inner.ends_with_run(&request.session);
-        let slot = if throw_away { Arc::default() } else { inner.slot(&request.session) };
+        let slot = if throw_away { Arc::default() } else { inner.slots.get_or_add(&request.session) };
         // Side by side: a call keeps its place in the queue of its session while its servers are looked up, and a mistake in
         // their names is reported before its turn has come.
         let place = async { Ok(slot.lock().await) };
-        let grant = Grant::of(&request.servers, &inner.upstream, &*caller.answers);
+        let grant = || Grant::of(&request.servers, &inner.upstream, &*caller.answers);
+        let called = Instant::now();
+        let granted = async {
+            let (place, granted) = tokio::try_join!(place, grant())?;
+            // Definitions and their approval may have changed in a long queue.
+            let granted = if called.elapsed() > LONG_QUEUE { grant().await? } else { granted };
+            Ok((place, granted))
+        };
         let ready = tokio::select! {
-            ready = async { tokio::try_join!(place, grant) } => {
-                ready.map_err(|error| RunOutcome::refused(error.with_hint()))
+            ready = granted => {
+                ready.map_err(|error: GrantError| RunOutcome::refused(error.with_hint()))
             },
             () = caller.cancel.cancelled() => Err(RunOutcome::cancelled(Failure::Code, CANCELLED_EARLY.into())),
         };
         let (mut state, grant) = match ready {
             Ok(ready) => ready,
             Err(outcome) => {
+                inner.slots.forget_names();
                 // It may have had the place of an idle session, which another one waits for.
                 inner.became_idle.notify_waiters();
                 return outcome;
             }
         };
-        if let Some(timer) = state.idle_timer.take() {
-            timer.abort();
-        }
+        state.stop_timer();
         let outcome = tokio::select! {
             outcome = inner.run_in(&mut state, throw_away, request, grant, caller, of_run) => outcome,
             () = inner.closing.cancelled() => {
@@ -244,10 +288,14 @@ impl Sessions {
         state.last_used = Some(Instant::now());
         if throw_away || inner.closing.is_cancelled() {
             inner.end(state.live.take());
-        } else if state.live.is_some() {
-            state.idle_timer = inner.start_idle_timer(&slot);
+        } else if let Some(live) = &mut state.live {
+            live.idle.end_run();
+            inner.end_with(&caller.authority, &slot, live);
+            let timer = inner.start_idle_timer(&slot);
+            state.set_timer(timer);
         }
         drop(state);
+        inner.slots.forget_names();
         inner.became_idle.notify_waiters();
         outcome
     }
@@ -296,7 +344,7 @@ impl RunPython for Sessions {
         let files = files.filter(|files| !files.has_ended());
         let files = files.ok_or_else(|| FileError::NoSession(session.to_owned()))?;
         let reading = files.read(path, start);
-        let slot = lock(&self.0.slots).get(session).cloned();
+        let slot = self.0.slots.get(session);
         // The answer may be behind output of background code, which only runs read.
         let mut idle = slot.as_ref().and_then(|slot| slot.try_lock().ok());
         match idle.as_mut().and_then(|state| state.live.as_mut()) {
@@ -334,8 +382,7 @@ impl Inner {
     }
 
     async fn end_all(self: &Arc<Self>) {
-        let slots: Vec<_> = lock(&self.slots).drain().map(|(_, slot)| slot).collect();
-        for slot in slots {
+        for slot in self.slots.drain() {
             self.end(slot.lock().await.live.take());
         }
         self.tasks.close();
@@ -351,8 +398,9 @@ impl Inner {
         }
     }
 
-    fn slot(&self, name: &str) -> Arc<Slot> {
-        Arc::clone(lock(&self.slots).entry(name.to_string()).or_default())
+    fn add_idle_time(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.idle_time.fetch_add(microseconds, Ordering::Relaxed);
     }
 
     /// Runs code in a session whose lock is held.
@@ -365,11 +413,13 @@ impl Inner {
         caller: &Caller,
         OfRun { background, record }: OfRun<'_>,
     ) -> RunOutcome {
+        if let Some(live) = &mut state.live {
+            self.add_idle_time(live.idle.begin_run());
+        }
         if let Some(live) = &mut state.live
             && let Some(loss) = live.interpreter.lost_while_idle().await
         {
-            state.lost = Some(format!("the previous one ended while it was idle ({loss})"));
-            self.end(state.live.take());
+            self.end(state.take(format!("the previous one ended while it was idle ({loss})")));
         }
         let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
@@ -400,6 +450,7 @@ impl Inner {
         {
             return refusal;
         }
+        record.begins(id);
         if let Some(background) = background {
             let waits_for = live.interpreter.waits_for();
             let name = self.audit.run_name(id).unwrap_or_else(|| format!("{}-{id}", self.unlogged));
@@ -421,8 +472,7 @@ impl Inner {
         outcome.notices.splice(0..0, notices);
         if let Some(loss) = loss {
             outcome.notices.extend(wording.session_ended(&session));
-            state.lost = Some(format!("the previous one was lost ({loss})"));
-            self.end(state.live.take());
+            self.end(state.take(format!("the previous one was lost ({loss})")));
         }
         outcome
     }
@@ -488,7 +538,7 @@ impl Inner {
         let stop_guard = stop.clone().drop_guard();
         let (sender, receiver) = oneshot::channel();
         self.tasks.spawn(async move {
-            let (upstream, capacity) = (inner.upstream.clone(), Arc::clone(inner.launcher.capacity()));
+            let (upstream, capacity) = (inner.upstream.clone(), Arc::clone(&inner.common));
             let transfers = Arc::new(Transfers::new(inner.artifacts.clone()));
             let access = Arc::new(
                 ServerAccess::new(upstream, capacity, transfers, inner.one_shot)
@@ -529,27 +579,48 @@ impl Inner {
 
     /// Ends an idle session to start another one; false when none is idle.
     fn end_least_recently_used(self: &Arc<Self>) -> bool {
-        let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+        let slots = self.slots.all();
         let idle = slots.iter().filter_map(|slot| slot.try_lock().ok());
         let oldest = idle.filter(|state| state.live.is_some()).min_by_key(|state| state.last_used);
         let Some(mut state) = oldest else { return false };
-        state.lost = Some("the previous one was ended to start another session".into());
-        self.end(state.live.take());
+        self.end(state.take("the previous one was ended to start another session"));
         true
     }
 
     fn live(&self, interpreter: Interpreter, permit: OwnedSemaphorePermit) -> Live {
-        Live { interpreter, _permit: permit, _open: self.telemetry.open_session() }
+        let idle = match self.counts_idle {
+            true => Idle::of(interpreter.processor_time()),
+            false => Idle::default(),
+        };
+        let (watches, open) = (HashMap::new(), self.telemetry.open_session());
+        Live { interpreter, idle, watches, _permit: permit, _open: open }
     }
 
     /// Removes the sandbox of an interpreter; its permit is free at once.
     fn end(self: &Arc<Self>, live: Option<Live>) {
-        let Some(Live { interpreter, _permit, _open }) = live else { return };
+        let Some(Live { interpreter, _permit, _open, .. }) = live else { return };
         self.tasks.spawn(async move {
             if let Err(error) = interpreter.end().await {
                 tracing::error!(%error, "a sandbox was left behind");
             }
         });
+    }
+
+    /// Ends an interpreter when what a call was made with that ran code in it holds no longer: the code may have left threads,
+    /// which still have access to servers.
+    fn end_with(self: &Arc<Self>, authority: &Authority, slot: &Arc<Slot>, live: &mut Live) {
+        let Some(id) = authority.id().filter(|id| !live.watches.contains_key(id)) else { return };
+        let (inner, slot, authority) = (Arc::clone(self), Arc::clone(slot), authority.clone());
+        let watch = tokio::spawn(async move {
+            authority.ended().await;
+            let mut state = slot.lock().await;
+            if state.live.as_ref().is_some_and(|live| live.watches.contains_key(&id)) {
+                inner.end(
+                    state.take("the previous one was ended: a token that ran code in it holds no longer"),
+                );
+            }
+        });
+        live.watches.insert(id, AbortOnDropHandle::new(watch));
     }
 
     fn start_idle_timer(self: &Arc<Self>, slot: &Arc<Slot>) -> Option<AbortHandle> {
@@ -561,9 +632,8 @@ impl Inner {
             let mut state = slot.lock().await;
             let unused = state.last_used.is_some_and(|used| used.elapsed() >= limit);
             if unused && state.live.is_some() {
-                state.lost =
-                    Some(format!("the previous one was ended after {} s without a call", limit.as_secs()));
-                inner.end(state.live.take());
+                let why = format!("the previous one was ended after {} s without a call", limit.as_secs());
+                inner.end(state.take(why));
             }
         });
         Some(timer.abort_handle())

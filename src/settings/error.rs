@@ -123,6 +123,7 @@ pub enum Expected {
     LogDirectives,
     Hosts,
     Packages,
+    Registry,
 }
 
 impl fmt::Display for Expected {
@@ -143,6 +144,7 @@ impl fmt::Display for Expected {
                 "off, allow, locked:FILE, or package names separated by commas, such as numpy,pandas>=2,scikit-*",
             ),
             Self::Hosts => f.write_str("names of hosts separated by commas, such as mcp.example.com"),
+            Self::Registry => f.write_str("a URL, such as https://registry.example"),
             Self::LogDirectives => {
                 f.write_str("a level, such as INFO, or directives, such as codebridge=debug")
             }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codebridge_runtimes::User;
+use reqwest::Url;
 
 /// A hundred years, which stands for every longer time: clocks cannot count further.
 const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -85,6 +86,24 @@ pub(super) fn parse_hosts(text: &str) -> Option<Vec<String>> {
     names.map(|name| is_name(name).then(|| name.to_owned())).collect()
 }
 
+/// Parses the URL of a registry. Returns that of its list of servers: `URL/v0/servers`, or `URL/servers` where the URL names a version.
+pub(super) fn parse_registry(text: &str) -> Option<Url> {
+    let mut url: Url = text.trim().parse().ok()?;
+    if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || url.fragment().is_some() {
+        return None;
+    }
+    let last = url.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let mut path = url.path_segments_mut().ok()?;
+    path.pop_if_empty();
+    match last.as_str() {
+        "servers" => {}
+        version if version.starts_with("v0") => drop(path.push("servers")),
+        _ => drop(path.push("v0").push("servers")),
+    }
+    drop(path);
+    Some(url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +168,23 @@ mod tests {
         assert_eq!(parse_hosts("a.example, b:8443,[::1]:1").unwrap(), ["a.example", "b:8443", "[::1]:1"]);
         for bad in ["https://a.example", "a b", "user@a.example", "a/b"] {
             assert_eq!(parse_hosts(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_registry_is_the_url_of_its_list() {
+        let list = |text| parse_registry(text).map(String::from);
+        for (text, url) in [
+            ("https://registry.example", "https://registry.example/v0/servers"),
+            (" http://127.0.0.1:1/mcp/ ", "http://127.0.0.1:1/mcp/v0/servers"),
+            ("https://registry.example/v0.1", "https://registry.example/v0.1/servers"),
+            ("https://registry.example/v0/servers", "https://registry.example/v0/servers"),
+        ] {
+            assert_eq!(list(text).as_deref(), Some(url));
+        }
+        for bad in ["registry.example", "ftp://registry.example", "https://", "https://registry.example?a=b"]
+        {
+            assert_eq!(list(bad), None, "{bad}");
         }
     }
 

@@ -1,10 +1,12 @@
 //! Settings as the code uses them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_images::ImageName;
 use codebridge_runtimes::{Limits, PodSettings, RuntimeChoice, TargetError, User};
+use reqwest::Url;
 
 use super::error::Expected;
 use super::variables::{self as var, NO_DEFAULT, Variable};
@@ -93,8 +95,14 @@ pub struct Settings {
     pub allow_self_server: Setting<bool>,
     /// Whether definitions in the working directory need no approval.
     pub trust_project: Setting<bool>,
+    /// The folder of the model for searches by meaning.
+    pub search_model: Setting<Option<PathBuf>>,
     /// An additional file of server definitions.
     pub servers_config: Setting<Option<PathBuf>>,
+    /// The set of servers that is used; None means all.
+    pub profile: Setting<Option<Arc<str>>>,
+    /// Where an MCP registry lists its servers.
+    pub registry: Setting<Option<Url>>,
     /// Whether this process runs code once, for a person who types flags. Else it serves a client, which sets variables.
     pub one_shot: bool,
     /// What the user set to no effect.
@@ -170,8 +178,14 @@ impl Settings {
             })?,
             allow_self_server: raw.boolean(&var::ALLOW_SELF_SERVER)?,
             trust_project: raw.boolean(&var::TRUST_PROJECT)?,
+            search_model: raw
+                .optional(&var::SEARCH_MODEL, |text, origin| raw.path(text, origin).map(Some))?,
             servers_config: raw
                 .optional(&var::SERVERS_CONFIG, |text, origin| raw.path(text, origin).map(Some))?,
+            profile: raw.optional(&var::PROFILE, |text, _| Ok(Some(text.trim().into())))?,
+            registry: raw.optional(&var::REGISTRY, |text, origin| {
+                parse::parse_registry(text).map(Some).ok_or_else(|| invalid(text, origin, Expected::Registry))
+            })?,
             one_shot: false,
             warnings: raw.warnings(&timeout, &max_timeout),
         })

@@ -49,7 +49,7 @@ fn without_anything_the_documented_defaults_hold() {
     assert!(*settings.session_persist);
     assert_eq!(*settings.security_opt, Vec::<String>::new());
     assert!(!*settings.allow_self_server);
-    assert_eq!(*settings.servers_config, None);
+    assert_eq!((&*settings.servers_config, &*settings.profile), (&None, &None));
     assert!(!settings.timeout.is_explicit());
 }
 
@@ -103,7 +103,10 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),
         ("MCP_BRIDGE_ALLOW_SELF_SERVER", "1"),
         ("MCP_BRIDGE_TRUST_PROJECT", "1"),
+        ("MCP_BRIDGE_SEARCH_MODEL", "/srv/model"),
         ("MCP_SERVERS_CONFIG", "/etc/servers.json"),
+        ("MCP_BRIDGE_PROFILE", " work "),
+        ("MCP_BRIDGE_REGISTRY", "https://registry.example"),
     ];
     let names: Vec<_> =
         ALL.iter().flat_map(|v| std::iter::once(v.name).chain(v.aliases.iter().copied())).collect();

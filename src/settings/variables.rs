@@ -60,25 +60,32 @@ const SERVING: Commands = Commands::Only(&["serve"]);
 /// Settings of runs of code.
 const RUNNING: Commands = Commands::Only(&["serve", "exec", "workflow"]);
 /// Settings of sandboxes.
-const SANDBOXES: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "packages", "replay"]);
+const SANDBOXES: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "packages", "replay", "saved"]);
 /// Settings of calls of tools.
-const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call"]);
+const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call", "saved"]);
 /// Settings that say which engines there are.
 const ENGINES: Commands =
-    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay"]);
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay", "saved"]);
+/// Settings of the search for servers.
+const FINDING: Commands = Commands::Only(&["serve", "exec", "workflow", "servers"]);
 /// Settings of MCP servers.
-const SERVERS: Commands =
-    Commands::Only(&["serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy"]);
+const SERVERS: Commands = Commands::Only(&[
+    "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "saved", "search-model",
+]);
+/// Settings of searches for tools.
+const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools", "search-model"]);
 
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token",
+    "replay", "token", "saved", "search-model",
 ]);
 /// Settings of what code may do.
-const GOVERNED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy"]);
+const GOVERNED: Commands =
+    Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "policy", "saved"]);
 /// Settings of what is recorded.
-const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call"]);
+const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "saved"]);
 /// Settings of artifacts.
 const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "workflow", "artifact"]);
 /// Settings of code that may run for long.
@@ -183,8 +190,14 @@ variables! {
         "Whether code can call a configured server that is codebridge itself";
     TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0" SERVERS
         "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
+    SEARCH_MODEL = ["MCP_BRIDGE_SEARCH_MODEL"] "search-model" "FOLDER" NO_DEFAULT SEARCHING
+        "Folder of a sentence encoder, with `model.onnx` and `tokenizer.json`: tools are then also found by meaning";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS
         "Additional file of server definitions, read before the others";
+    PROFILE = ["MCP_BRIDGE_PROFILE"] "profile" "NAME" NO_DEFAULT SERVERS
+        "Set of servers that is used, of those in `profiles` of a file of definitions; all servers if not set";
+    REGISTRY = ["MCP_BRIDGE_REGISTRY"] "registry" "URL" NO_DEFAULT FINDING
+        "URL of the MCP registry in which servers are searched";
 }
 
 /// Returns the table of the documentation.

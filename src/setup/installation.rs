@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::clients::{Client, Folders, Form};
 use super::entry::{Change, Problem};
-use super::file::{ConfigFile, FileError};
 use super::{json, toml};
+use crate::config_file::{ConfigFile, FileError};
 
 /// A client on this machine, with its file of server definitions.
 #[derive(Debug)]

@@ -5,7 +5,6 @@
 
 mod clients;
 mod entry;
-mod file;
 mod installation;
 mod json;
 mod toml;
@@ -13,7 +12,7 @@ mod toml;
 #[cfg(test)]
 mod tests;
 
+pub use crate::config_file::FileError;
 pub use clients::{CLIENTS, Client, Folders};
 pub use entry::Change;
-pub use file::FileError;
 pub use installation::{Installation, SetupError, State, is_in_a_cache, snippet};

@@ -27,6 +27,11 @@ const LONGEST_FILE: u64 = 4096;
 pub struct TokenId(String);
 
 impl TokenId {
+    /// Returns the id of a text that a client has sent; None if it is no token.
+    pub fn of_sent(secret: &str) -> Option<Self> {
+        secret.starts_with(PREFIX).then(|| Self::of(secret))
+    }
+
     /// Returns the id of a token.
     pub fn of(secret: &str) -> Self {
         Self(hex::encode(Sha256::digest(secret)))
@@ -139,17 +144,14 @@ impl Tokens {
         written.sync_all()
     }
 
-    /// Returns the token of a text that a client has sent; None if there is none that holds.
-    pub fn find(&self, secret: &str) -> Option<Kept> {
-        if !secret.starts_with(PREFIX) {
-            return None;
-        }
-        self.get(&TokenId::of(secret))
-    }
-
     /// Returns a token by its id; None if there is none that holds.
-    pub fn get(&self, id: &TokenId) -> Option<Kept> {
-        self.read(&id.0).ok().flatten().filter(Kept::is_valid)
+    ///
+    /// # Errors
+    /// There may be one: its file cannot be read.
+    pub fn get(&self, id: &TokenId) -> Result<Option<Kept>, TokenError> {
+        let read = self.read(&id.0);
+        let kept = read.map_err(|source| TokenError::Read { folder: self.folder.clone(), source })?;
+        Ok(kept.filter(Kept::is_valid))
     }
 
     /// Returns a token; None for a file that is none.
@@ -225,6 +227,10 @@ mod tests {
 
     use super::*;
 
+    fn find(tokens: &Tokens, secret: &str) -> Option<Kept> {
+        tokens.get(&TokenId::of_sent(secret)?).unwrap()
+    }
+
     fn new(name: &str, lifetime: Option<Duration>) -> NewToken {
         NewToken { principal: name.parse().unwrap(), scopes: Scopes::mcp(), lifetime }
     }
@@ -236,17 +242,17 @@ mod tests {
         assert_eq!(tokens.list().unwrap(), []);
         let secret = tokens.add(new("alice", None)).unwrap();
         let other = tokens.add(new("bob", None)).unwrap();
-        assert_eq!(tokens.find(&secret).unwrap().principal.as_str(), "alice");
-        assert_eq!(tokens.find(&format!("{secret}0")), None);
+        assert_eq!(find(&tokens, &secret).unwrap().principal.as_str(), "alice");
+        assert_eq!(find(&tokens, &format!("{secret}0")), None);
         for entry in fs::read_dir(folder.path().join(FOLDER)).unwrap() {
             let path = entry.unwrap().path();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             assert!(!fs::read_to_string(&path).unwrap().contains(&secret[PREFIX.len()..]));
         }
-        let id = tokens.find(&other).unwrap().id;
+        let id = find(&tokens, &other).unwrap().id;
         assert_eq!(tokens.revoke("alice").unwrap().len(), 1);
         assert_eq!(tokens.revoke(id.short()).unwrap()[0].principal.as_str(), "bob");
-        assert_eq!((tokens.find(&secret), tokens.find(&other)), (None, None));
+        assert_eq!((find(&tokens, &secret), find(&tokens, &other)), (None, None));
         assert!(matches!(tokens.revoke("alice"), Err(TokenError::Unknown(_))));
     }
 
@@ -255,7 +261,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(folder.path());
         let secret = tokens.add(new("alice", Some(Duration::ZERO))).unwrap();
-        assert_eq!((tokens.find(&secret), tokens.list().unwrap().len()), (None, 1));
+        assert_eq!((find(&tokens, &secret), tokens.list().unwrap().len()), (None, 1));
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_read_is_not_taken_for_one_that_was_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        let id = TokenId::of(&tokens.add(new("alice", None)).unwrap());
+        let path = tokens.folder.join(&id.0);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(tokens.get(&id).unwrap(), None);
+        // What nobody can read, root neither.
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(tokens.get(&id), Err(TokenError::Read { .. })));
     }
 
     #[test]
@@ -266,8 +285,8 @@ mod tests {
         let path = tokens.folder.join(&TokenId::of(&secret).0);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("\"mcp\"", "\"mcp\",\"approve\"")).unwrap();
-        assert_eq!(tokens.find(&secret), None);
+        assert_eq!(find(&tokens, &secret), None);
         fs::write(&path, text.replace("alice", "../x")).unwrap();
-        assert_eq!(tokens.find(&secret), None);
+        assert_eq!(find(&tokens, &secret), None);
     }
 }

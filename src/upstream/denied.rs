@@ -38,7 +38,7 @@ impl Denied {
     pub(super) fn hint_of_other(&self) -> Option<String> {
         match self {
             Self::Rule(_) => {
-                Some("`codebridge help policy` explains rules for packages, shares and artifacts".into())
+                Some("`codebridge help policy` explains rules for resources, prompts, packages, shares and artifacts".into())
             }
             other => other.hint("", ""),
         }

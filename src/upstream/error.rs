@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use crate::audit::AuditError;
 use crate::policy::Kind;
 use crate::upstream::denied::Denied;
-use crate::upstream::discovery::{Skip, TrustError};
-use crate::upstream::shell::{shell_word, trust_command};
+use crate::upstream::discovery::{Skip, TrustError, UnknownProfile};
+use crate::upstream::login::LoginError;
+use crate::upstream::shell::{login_command, shell_word, trust_command};
 
 /// What helps a server that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub enum UpstreamError {
     /// The person was asked whether to trust its definition, and said no.
     #[error("server '{server}' is not used: its definition in the working directory was refused")]
     Distrusted { server: Arc<str> },
+    /// No server is used: the profile that was chosen does not exist.
+    #[error(transparent)]
+    Profile(#[from] UnknownProfile),
     #[error(transparent)]
     Trust(#[from] Arc<TrustError>),
     #[error("server '{server}' has no tool '{tool}'{}", did_you_mean(.nearest))]
@@ -57,6 +61,9 @@ pub enum UpstreamError {
     /// The server was not called, because the policy or the person does not allow it.
     #[error("the call of {server}.{tool} is denied: {why}")]
     Denied { server: Arc<str>, tool: String, why: Arc<Denied> },
+    /// A resource or a prompt of a server, which the policy or the person does not allow.
+    #[error("the {kind} '{name}' of server '{server}' is denied: {why}")]
+    DeniedOffer { kind: Kind, server: Arc<str>, name: String, why: Arc<Denied> },
     /// Something else that the policy or the person does not allow.
     #[error("the {kind} '{name}' is denied: {why}")]
     NotAllowed { kind: Kind, name: String, why: Arc<Denied> },
@@ -86,6 +93,9 @@ pub enum UpstreamError {
         /// Whether the request had the header of a login.
         has_login: bool,
     },
+    /// The login of the user cannot be used.
+    #[error(transparent)]
+    Login(Box<LoginError>),
     /// The server failed several times and is not started again yet.
     #[error("server '{server}' failed {failures} times in a row; next attempt in {} s: {last}", .wait.as_secs_f64().ceil())]
     BackingOff {
@@ -148,12 +158,15 @@ impl UpstreamError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unknown { .. } => "unknown_server",
-            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Trust(_) => "unused_server",
+            Self::Skipped { .. } | Self::Distrusted { .. } | Self::Profile(_) | Self::Trust(_) => {
+                "unused_server"
+            }
             Self::UnknownTool { .. } => "unknown_tool",
             Self::Arguments { .. } => "invalid_arguments",
-            Self::Denied { .. } | Self::NotAllowed { .. } => "denied",
+            Self::Denied { .. } | Self::DeniedOffer { .. } | Self::NotAllowed { .. } => "denied",
             Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
             Self::Http { .. } => "http_error",
+            Self::Login(_) => "login",
             Self::Ended { .. } => "server_ended",
             Self::TimedOut { .. } => "timeout",
             Self::Cancelled { .. } | Self::ShuttingDown => "cancelled",
@@ -199,6 +212,10 @@ impl UpstreamError {
                 "if you know where this folder comes from, run `{}` in it",
                 trust_command(server)
             )),
+            Self::Skipped { why: Skip::NotInProfile(_), .. } => Some(
+                "add it to the profile, or choose another one with MCP_BRIDGE_PROFILE (--profile)".into(),
+            ),
+            Self::Profile(_) => Some("choose another one with MCP_BRIDGE_PROFILE (--profile)".into()),
             Self::Skipped { why: Skip::Disabled | Skip::Invalid(_) | Skip::Duplicate(_), .. } => {
                 Some("change its definition: `codebridge servers` shows the file and the line".into())
             }
@@ -212,9 +229,10 @@ impl UpstreamError {
             }
             Self::Denied { server, tool, why } => why.hint(server, tool),
             Self::Unrecorded { why, .. } => Some(why.hint()),
-            Self::NotAllowed { why, .. } => why.hint_of_other(),
+            Self::NotAllowed { why, .. } | Self::DeniedOffer { why, .. } => why.hint_of_other(),
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
-            Self::Http { status, has_login, .. } => hint_at(*status, *has_login).map(Into::into),
+            Self::Http { server, status, has_login, .. } => hint_at(server, *status, *has_login),
+            Self::Login(error) => error.hint(),
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }
@@ -258,9 +276,17 @@ fn refusal(status: StatusCode) -> &'static str {
     }
 }
 
-fn hint_at(status: StatusCode, has_login: bool) -> Option<&'static str> {
-    match status {
-        StatusCode::UNAUTHORIZED if !has_login => Some("put a token into \"headers\" of its definition"),
+fn hint_at(server: &str, status: StatusCode, has_login: bool) -> Option<String> {
+    let hint = match status {
+        StatusCode::UNAUTHORIZED if !has_login => {
+            return Some(format!(
+                "run `{}`, or put a token into \"headers\" of its definition",
+                login_command(server)
+            ));
+        }
+        StatusCode::FORBIDDEN if !has_login => {
+            return Some(format!("to ask for more permissions, run `{}`", login_command(server)));
+        }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             Some("check the token in \"headers\" of its definition: it may have expired, or lack permissions")
         }
@@ -268,7 +294,8 @@ fn hint_at(status: StatusCode, has_login: bool) -> Option<&'static str> {
         StatusCode::TOO_MANY_REQUESTS => Some("wait, and try again"),
         status if status.is_server_error() => Some("the fault is at the server: try again later"),
         _ => None,
-    }
+    };
+    hint.map(str::to_owned)
 }
 
 /// Returns what has to be installed to have a program.

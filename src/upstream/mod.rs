@@ -6,13 +6,16 @@
 //! ```text
 //! facade                                          what the rest of the product calls
 //! recording                                       what the audit log says of a call
-//! docs, arguments, govern                         documentation of all servers; arguments checked, calls decided
+//! docs, arguments, govern, export                 documentation of all servers; arguments checked, calls decided
+//! registry                                        servers that others have published
 //! pool                                            connections, calls, lists of tools
 //! openapi                                         OpenAPI documents as servers
 //! catalog                                         documentation of tools, on disk
-//! error, search                                   search: which tools fit a query
+//! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
+//! naming                                          names for new servers
+//! login                                           logins to remote servers
 //! discovery                                       files ─▶ definitions
-//! alias, called_by, denied, events, questions, raw_arguments, shell, tool_doc, written
+//! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
 mod alias;
@@ -24,8 +27,15 @@ pub mod discovery;
 mod docs;
 mod error;
 mod events;
+mod export;
 mod facade;
 mod govern;
+mod http_client;
+mod login;
+pub mod meaning;
+mod naming;
+mod offer;
+mod offer_contents;
 mod openapi;
 mod options;
 mod person;
@@ -34,6 +44,7 @@ mod questions;
 mod raw_arguments;
 mod recorded;
 mod recording;
+pub mod registry;
 pub mod search;
 mod shell;
 mod tool_doc;
@@ -46,16 +57,21 @@ pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
 pub use error::{Remedy, UpstreamError};
 pub use events::Event;
+pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
+pub use login::{Account, LoginError, Logins, PendingLogin};
+pub use naming::{name_of_command, name_of_url, short_name};
+pub use offer::{OfferList, OfferRequest};
+pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, Tool};
+pub use pool::{CallOutcome, Limits, OfferPages, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };
 pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
-pub use shell::{shell_word, trust_command};
+pub use shell::{login_command, shell_word, trust_command};
 pub use tool_doc::{About, ToolDoc};
 pub use written::{WrittenError, written_arguments};
 

@@ -12,6 +12,7 @@ use super::error::UpstreamError;
 use super::pool::CallOutcome;
 use super::raw_arguments::RawArguments;
 use super::tool_doc::{About, ToolDoc};
+use crate::policy::Kind;
 
 /// Calls of a replay that are listed because they were not recorded.
 const MOST_UNEXPECTED: usize = 20;
@@ -20,6 +21,8 @@ const MOST_UNEXPECTED: usize = 20;
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
     pub server: String,
+    /// None for a tool, else `resource` or `prompt`.
+    pub kind: Option<String>,
     /// The name at the server, and the one that code used if it is another.
     pub tool: String,
     pub called_as: Option<String>,
@@ -46,7 +49,7 @@ impl Recorded {
     /// Adds the calls of the next run; those of the one before that are left are dropped.
     pub fn next_run(&self, calls: Vec<RecordedCall>) {
         let mut state = self.lock();
-        for call in &calls {
+        for call in calls.iter().filter(|call| call.kind.is_none()) {
             let doc = call.doc.as_ref().and_then(|doc| serde_json::from_str::<ToolDoc>(doc).ok());
             let doc = doc.unwrap_or_else(|| ToolDoc { name: call.tool.clone(), ..ToolDoc::default() });
             let docs = state.docs.entry(call.server.clone()).or_default();
@@ -63,18 +66,22 @@ impl Recorded {
         (left.collect(), state.unexpected.clone())
     }
 
-    /// Returns what the first call with these arguments gave.
+    /// Returns what the first call with these arguments gave; `kind` says what it is about, if not about a tool.
     pub(super) fn call(
         &self,
         server: &Server,
-        tool: &str,
+        (kind, tool): (Option<Kind>, &str),
         arguments: &RawArguments,
     ) -> Result<CallOutcome, UpstreamError> {
         let mut state = self.lock();
         let given = serde_json::from_slice::<Value>(arguments.as_bytes()).ok();
+        let kind = kind.map(|kind| kind.to_string());
         let is_same = |call: &RecordedCall| {
+            // Of a long URI only the beginning is recorded as a name; the arguments have all of it.
+            let is_named = kind.is_some() || call.tool == tool || call.called_as.as_deref() == Some(tool);
             *call.server == *server.name
-                && (call.tool == tool || call.called_as.as_deref() == Some(tool))
+                && call.kind == kind
+                && is_named
                 && (call.arguments.as_bytes() == arguments.as_bytes()
                     || (given.is_some() && given == serde_json::from_str::<Value>(&call.arguments).ok()))
         };

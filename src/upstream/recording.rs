@@ -7,6 +7,7 @@ use super::denied::Denied;
 use super::discovery::{Server, Snapshot};
 use super::error::UpstreamError;
 use super::govern::Admitted;
+use super::offer::OfferRequest;
 use super::pool::{CallOutcome, Secrets, Tool};
 use super::raw_arguments::RawArguments;
 use crate::audit::{Audit, CallEnd, CallRecord, Content, Contents, Denied as DeniedLine, Mask};
@@ -42,6 +43,21 @@ impl Recording {
         let record = audit.call(&by.facts, &server.name, tool, arguments.as_bytes().len());
         let arguments = audit.is_full().then(|| arguments.clone());
         Self { record, arguments, doc: None, stage: Stage::LookedUp }
+    }
+
+    /// Begins the record of the use of a resource or a prompt.
+    pub(super) fn of_offer(
+        audit: &Audit,
+        server: &Arc<Server>,
+        request: &OfferRequest,
+        arguments: &RawArguments,
+        by: &CalledBy,
+    ) -> Self {
+        let mut recording = Self::begin(audit, server, request.name(), arguments, by);
+        if let Some(record) = &mut recording.record {
+            record.is_about(&request.kind().to_string());
+        }
+        recording
     }
 
     /// Notes the name of the tool at its server.
@@ -99,7 +115,7 @@ impl Recording {
             Err(failed) => {
                 error = Some(failed.to_string());
                 match (failed, stage) {
-                    (UpstreamError::Denied { why, .. }, _) => {
+                    (UpstreamError::Denied { why, .. } | UpstreamError::DeniedOffer { why, .. }, _) => {
                         let (verdict, rule) = verdict_of(why);
                         record.decided(verdict, rule);
                         "denied"
@@ -166,16 +182,19 @@ fn verdict_of(why: &Denied) -> (&'static str, Option<String>) {
     }
 }
 
-/// Records a call of a server that the code may not use.
+/// Records a call of a server that the code may not use; `kind` says what it is about, if not about a tool.
 pub(super) async fn record_refusal(
     audit: &Audit,
     server: &str,
-    tool: &str,
+    (kind, tool): (Option<Kind>, &str),
     by: &CalledBy,
     verdict: &'static str,
     why: &str,
 ) {
     let Some(mut record) = audit.call(&by.facts, &server.into(), tool, 0) else { return };
+    if let Some(kind) = kind {
+        record.is_about(&kind.to_string());
+    }
     record.decided(verdict, None);
     let error = Some(why.to_owned());
     let end = CallEnd { outcome: "denied", is_refused: true, received: None, error };

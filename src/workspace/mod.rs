@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+mod folder;
 mod governed;
 mod quotas;
+mod usage;
 
+pub use folder::folder_of;
 pub use governed::{Governed, RunCounts};
 pub use quotas::{Load, Quotas};
 
@@ -28,9 +31,6 @@ use crate::upstream::{Recorded, Upstream};
 /// user who has closed the client or pressed Ctrl-C does not wait for that.
 const CLOSE_LIMIT: Duration = Duration::from_secs(20);
 
-/// The folder of the users of a bridge, in the state folder.
-const PRINCIPALS: &str = "principals";
-
 /// What exists once in a process: the choice of a runtime, images, sandboxes and the reaper.
 #[derive(Debug)]
 pub struct Bridge {
@@ -40,11 +40,6 @@ pub struct Bridge {
     pub telemetry: Telemetry,
     environment: Environment,
     reaper: Reaper,
-}
-
-/// Returns the folder of one of many users of a bridge, in its state folder.
-pub fn folder_of(state_dir: &Path, principal: &str) -> PathBuf {
-    state_dir.join(PRINCIPALS).join(principal)
 }
 
 /// What belongs to one user: sessions with their outputs, saved tools, and connections to servers.

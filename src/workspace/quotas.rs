@@ -3,11 +3,15 @@
 //! Free places go to users in turn, so that one with many calls delays the others by one run at most.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 
+use super::folder::folder_of;
+use super::usage::{self, Used};
 use crate::settings::Settings;
 
 /// Calls of one user that wait for a place; one more is refused.
@@ -23,6 +27,11 @@ pub struct Quotas {
     user_runs: usize,
     seconds: Option<Duration>,
     bytes: Option<u64>,
+    /// The state folder, in which each user has a folder; None in tests.
+    folder: Option<PathBuf>,
+    /// Whether what was used could not be written.
+    is_unwritten: AtomicBool,
+    clock: fn() -> SystemTime,
 }
 
 /// How much is going on.
@@ -45,17 +54,38 @@ struct State {
 struct User {
     running: usize,
     waiting: VecDeque<oneshot::Sender<Place>>,
-    day: u64,
-    seconds: Duration,
-    bytes: u64,
+    /// None until it was read what was used today.
+    day: Option<u64>,
+    /// What was used today.
+    used: Used,
+    /// The part of it that is not on disk.
+    unsaved: Used,
+    /// Time that is set aside for the runs under way.
+    reserved: Duration,
 }
 
 impl User {
     fn begin_day(&mut self, today: u64) {
-        if self.day != today {
-            (self.day, self.seconds, self.bytes) = (today, Duration::ZERO, 0);
+        if self.day.is_some_and(|day| day != today) {
+            (self.day, self.used, self.unsaved) = (Some(today), Used::default(), Used::default());
         }
     }
+
+    fn add(&mut self, used: Used) {
+        self.used.add(used);
+        self.unsaved.add(used);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty() && self.unsaved.is_nothing()
+    }
+}
+
+/// A moment of the quotas' calendar.
+#[derive(Debug, Clone, Copy)]
+struct Now {
+    day: u64,
+    since_midnight: Duration,
 }
 
 /// Why a call gets no place. The text is for the user.
@@ -82,6 +112,8 @@ pub(super) struct Place {
     /// None once it was given back.
     quotas: Option<Arc<Quotas>>,
     user: Arc<str>,
+    /// When the time was set aside.
+    day: u64,
     /// Time that was set aside, of which the run gives back what it did not take.
     reserved: Duration,
     /// None for a run that was given up: then it counts as long as it held its place.
@@ -100,8 +132,10 @@ impl Place {
     pub(super) fn used(&mut self, time: Duration, bytes: u64) {
         self.taken = Some(time);
         let Some(quotas) = &self.quotas else { return };
+        let today = quotas.now().day;
         if let Some(user) = quotas.lock().users.get_mut(&self.user) {
-            user.bytes = user.bytes.saturating_add(bytes);
+            user.begin_day(today);
+            user.add(Used { time: Duration::ZERO, bytes });
         }
     }
 }
@@ -110,11 +144,18 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Some(quotas) = self.quotas.take() else { return };
         let taken = self.taken.unwrap_or_else(|| self.began.elapsed().min(self.reserved));
+        let now = quotas.now();
+        // Of a run that began yesterday, the time since midnight is today's.
+        let of_today = if self.day == now.day { taken } else { taken.min(now.since_midnight) };
         let mut state = quotas.lock();
         state.running -= 1;
         if let Some(user) = state.users.get_mut(&self.user) {
+            user.begin_day(now.day);
             user.running -= 1;
-            user.seconds = user.seconds.saturating_sub(self.reserved).saturating_add(taken);
+            user.reserved = user.reserved.saturating_sub(self.reserved);
+            if quotas.has_limit() {
+                user.add(Used { time: of_today, bytes: 0 });
+            }
         }
         quotas.give_out(&mut state);
     }
@@ -129,7 +170,90 @@ impl Quotas {
             user_runs: settings.user_runs.value,
             seconds: settings.user_seconds.value,
             bytes: settings.user_bytes.value,
+            folder: Some(settings.state_dir.value.clone()),
+            is_unwritten: AtomicBool::new(false),
+            clock: SystemTime::now,
         })
+    }
+
+    fn now(&self) -> Now {
+        let since_1970 = (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let day = since_1970.as_secs() / DAY;
+        Now { day, since_midnight: since_1970.saturating_sub(Duration::from_secs(day * DAY)) }
+    }
+
+    /// Whether anything is counted for a day.
+    fn has_limit(&self) -> bool {
+        self.seconds.is_some() || self.bytes.is_some()
+    }
+
+    /// Whether a user has runs, or calls that wait.
+    pub fn is_active(&self, user: &str) -> bool {
+        self.lock().users.get(user).is_some_and(|user| user.running > 0 || !user.waiting.is_empty())
+    }
+
+    /// Counts time that no run took; false if the day of the user is used up.
+    pub fn charge(&self, user: &Arc<str>, time: Duration) -> bool {
+        let Some(most) = self.seconds else { return true };
+        self.load_day(user);
+        let today = self.now().day;
+        let mut state = self.lock();
+        let one = state.users.entry(Arc::clone(user)).or_default();
+        one.begin_day(today);
+        one.add(Used { time, bytes: 0 });
+        one.used.time < most
+    }
+
+    /// Reads what a user has used today, once.
+    fn load_day(&self, user: &Arc<str>) {
+        let today = self.now().day;
+        let is_known = |one: &User| one.day.is_some();
+        if self.lock().users.get(user).is_some_and(is_known) {
+            return;
+        }
+        let folder = self.folder.as_ref().filter(|_| self.has_limit()).map(|folder| folder_of(folder, user));
+        let read = folder.map_or(Ok(Used::default()), |folder| usage::read(&folder, today));
+        let used = read.unwrap_or_else(|error| {
+            tracing::warn!(principal = %user, %error, "could not read what a user has used today");
+            Used::default()
+        });
+        let mut state = self.lock();
+        let one = state.users.entry(Arc::clone(user)).or_default();
+        if one.day.is_none() {
+            (one.day, one.used) = (Some(today), used);
+        }
+    }
+
+    /// Writes what users have used since the last call of this. After a crash, at most that is missing.
+    pub fn save(&self) {
+        let Some(folder) = &self.folder else { return };
+        let today = self.now().day;
+        let unsaved: Vec<(Arc<str>, Used)> = {
+            let mut state = self.lock();
+            let users = state.users.iter_mut().filter(|(_, user)| user.day == Some(today));
+            let taken = users.map(|(name, user)| (Arc::clone(name), std::mem::take(&mut user.unsaved)));
+            taken.filter(|(_, unsaved)| !unsaved.is_nothing()).collect()
+        };
+        for (name, more) in unsaved {
+            let saved = usage::add(&folder_of(folder, &name), today, more);
+            let mut state = self.lock();
+            let Some(user) = state.users.get_mut(&name).filter(|user| user.day == Some(today)) else {
+                continue;
+            };
+            match saved {
+                Ok(all) => {
+                    user.used = all;
+                    user.used.add(user.unsaved);
+                    self.is_unwritten.store(false, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    user.unsaved.add(more);
+                    if !self.is_unwritten.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(principal = %name, %error, "could not write what a user has used today");
+                    }
+                }
+            }
+        }
     }
 
     /// Returns how many runs there are, and how many wait.
@@ -149,15 +273,14 @@ impl Quotas {
         }
     }
 
-    /// Forgets what a user who is gone has used, once nothing of the day matters.
+    /// Forgets users who do nothing: what they have used today is on disk.
     pub fn forget_idle_users(&self) {
-        let today = today();
-        let mut state = self.lock();
-        state.users.retain(|_, user| user.day == today || user.running > 0 || !user.waiting.is_empty());
+        self.lock().users.retain(|_, user| !user.is_gone());
     }
 
     /// Waits for a place. `wanted` is the longest time of the run.
     pub(super) async fn place(self: &Arc<Self>, user: &Arc<str>, wanted: Duration) -> Result<Place, NoPlace> {
+        self.load_day(user);
         let waiting = {
             let mut state = self.lock();
             if state.closed {
@@ -176,27 +299,29 @@ impl Quotas {
             receiver
         };
         let mut place = waiting.await.map_err(|_| NoPlace::Closed)?;
-        (place.reserved, place.began) = (self.reserve(user, wanted)?, Instant::now());
+        (place.reserved, place.began, place.day) =
+            (self.reserve(user, wanted)?, Instant::now(), self.now().day);
         Ok(place)
     }
 
     /// Sets aside what a run may take of the day.
     fn reserve(&self, user: &Arc<str>, wanted: Duration) -> Result<Duration, NoPlace> {
+        let today = self.now().day;
         let mut state = self.lock();
         let one = state.users.entry(Arc::clone(user)).or_default();
-        one.begin_day(today());
+        one.begin_day(today);
         if let Some(most) = self.bytes
-            && one.bytes >= most
+            && one.used.bytes >= most
         {
             return Err(NoPlace::Bytes(most));
         }
         let Some(most) = self.seconds else { return Ok(Duration::ZERO) };
-        let left = most.saturating_sub(one.seconds);
+        let left = most.saturating_sub(one.used.time).saturating_sub(one.reserved);
         if left < Duration::from_secs(1) {
             return Err(NoPlace::Seconds(most));
         }
         let reserved = wanted.min(left);
-        one.seconds += reserved;
+        one.reserved += reserved;
         Ok(reserved)
     }
 
@@ -228,6 +353,7 @@ impl Quotas {
             let place = Place {
                 quotas: Some(Arc::clone(self)),
                 user: Arc::clone(&name),
+                day: 0,
                 reserved: Duration::ZERO,
                 taken: None,
                 began: Instant::now(),
@@ -248,18 +374,32 @@ impl Quotas {
     }
 }
 
-/// Returns the number of the day.
-fn today() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / DAY)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn quotas(most_runs: usize, user_runs: usize, seconds: Option<u64>, bytes: Option<u64>) -> Arc<Quotas> {
-        let seconds = seconds.map(Duration::from_secs);
-        Arc::new(Quotas { state: Mutex::default(), most_runs, user_runs, seconds, bytes })
+        Arc::new(Quotas {
+            state: Mutex::default(),
+            most_runs,
+            user_runs,
+            seconds: seconds.map(Duration::from_secs),
+            bytes,
+            folder: None,
+            is_unwritten: AtomicBool::new(false),
+            clock,
+        })
+    }
+
+    thread_local! {
+        /// Seconds since 1970.
+        static TIME: Cell<u64> = const { Cell::new(100 * DAY + 3600) };
+    }
+
+    fn clock() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(TIME.get())
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -345,6 +485,54 @@ mod tests {
         drop(first);
         assert_eq!(quotas.place(&user, MINUTE).await.unwrap_err(), NoPlace::Bytes(100));
         assert!(quotas.place(&"b".into(), MINUTE).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_run_across_midnight_counts_for_both_days() {
+        let quotas = quotas(8, 8, Some(100), Some(100));
+        let user: Arc<str> = "a".into();
+        TIME.set(101 * DAY - 50);
+        let mut first = quotas.place(&user, MINUTE).await.unwrap();
+        let mut second = quotas.place(&user, MINUTE).await.unwrap();
+        assert_eq!(second.limit(MINUTE), Duration::from_secs(40));
+        TIME.set(101 * DAY + 10);
+        // What is set aside for runs under way counts on the new day too.
+        let third = quotas.place(&user, MINUTE).await.unwrap_err();
+        assert_eq!(third, NoPlace::Seconds(Duration::from_secs(100)));
+        first.used(MINUTE, 99);
+        drop(first);
+        let used = |quotas: &Quotas| quotas.lock().users.get("a").map(|user| user.used);
+        assert_eq!(used(&quotas), Some(Used { time: Duration::from_secs(10), bytes: 99 }));
+        second.used(Duration::from_secs(3), 0);
+        drop(second);
+        assert_eq!(used(&quotas).unwrap().time, Duration::from_secs(13));
+        assert_eq!(quotas.lock().users["a"].reserved, Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_day_counts_for_the_next_process_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = || {
+            let quotas = Arc::into_inner(quotas(8, 8, Some(100), Some(1000))).unwrap();
+            Arc::new(Quotas { folder: Some(folder.path().to_owned()), ..quotas })
+        };
+        let user: Arc<str> = "a".into();
+        let quotas = start();
+        let mut place = quotas.place(&user, MINUTE).await.unwrap();
+        place.used(Duration::from_secs(30), 5);
+        drop(place);
+        quotas.save();
+        quotas.forget_idle_users();
+        assert!(quotas.lock().users.is_empty());
+        assert!(quotas.charge(&user, Duration::from_secs(10)));
+        quotas.save();
+        let again = start();
+        let place = again.place(&user, MINUTE).await.unwrap();
+        assert_eq!(again.lock().users["a"].used, Used { time: Duration::from_secs(40), bytes: 5 });
+        drop(place);
+        assert!(!again.charge(&user, MINUTE), "the day is used up");
+        TIME.set(TIME.get() + DAY);
+        assert!(start().place(&user, MINUTE).await.is_ok());
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by prepare: real MCP servers and clients of others, from the registries of Python and Node.
+# Sourced by prepare: real MCP servers, clients and a provider of logins of others, from the registries of Python and Node.
 # Their names and versions are in servers/; a change of any of them, or of this file, installs all again.
 
 SERVERS_RECIPE=$(cat -- "${BASH_SOURCE[0]}" "$HOST_SCRIPTS"/servers/* | sha256sum | cut -c 1-16)
@@ -49,5 +49,6 @@ CODEBRIDGE_TEST_SERVER_TIME=$SERVERS/python/bin/mcp-server-time
 CODEBRIDGE_TEST_SERVER_SQLITE=$SERVERS/python-older/bin/mcp-server-sqlite
 CODEBRIDGE_TEST_CLIENT_PYTHON=$SERVERS/python/bin/python
 CODEBRIDGE_TEST_CLIENT_INSPECTOR=$node $modules/inspector/clients/launcher/build/index.js
+CODEBRIDGE_TEST_PROVIDER=$node $SERVERS/node/node_modules/oidc-provider/lib/index.js
 END
 }

@@ -27,6 +27,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_run_may_take_longer_than_a_call,
             wrong_numbers_and_arguments_are_refused,
             what_a_run_printed_is_kept_when_its_bridge_ends,
+            a_look_shows_what_threads_printed_before_the_run,
         ],
     );
 }
@@ -261,10 +262,43 @@ fn what_a_run_printed_is_kept_when_its_bridge_ends(env: &TestEnv) {
     let name = running[0]["run"].as_str().unwrap().to_owned();
     assert!(name.ends_with(&format!("-{run}")), "{name}");
     bridge.close();
+    let audit = env.bridge().args(&["audit", "--json"]).command().run(env.guard()).ok();
+    let lines = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let logged: Vec<Value> = lines.filter(|line| line["event"] == "run" && line["run"] == *name).collect();
+    assert_eq!((logged.len(), &logged[0]["outcome"]), (1, &json!("cancelled")), "{audit}");
     let ended = listed();
     assert!(["cancelled", "lost"].contains(&ended[0]["status"].as_str().unwrap()), "{ended:?}");
     let shown = env.bridge().args(&["runs", &name]).command().run(env.guard()).ok();
     assert!(shown.contains("kept\nbegun\n") && !shown.contains('\x1b'), "{shown}");
     let unknown = env.bridge().args(&["runs", "nope"]).command().run(env.guard());
     assert!(unknown.code() == Some(2) && unknown.stderr.contains("there is no run 'nope'"), "{unknown}");
+}
+
+fn a_look_shows_what_threads_printed_before_the_run(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let thread = "
+import threading, time
+def later():
+    while not os.path.exists('/tmp/idle'):
+        time.sleep(0.02)
+    print('between', flush=True)
+    open('/workspace/printed', 'w').close()
+import os
+threading.Thread(target=later).start()
+import subprocess
+_ = subprocess.Popen(['sh', '-c', 'sleep 0.5; touch /tmp/idle'])
+";
+    let _ = bridge.run(thread).ok();
+    eventually("the thread has printed", env.guard().left(), || {
+        let (answer, _) = bridge
+            .request("resources/read", json!({ "uri": "codebridge://sessions/main/files/printed" }))
+            .answer();
+        answer.get("result").map(drop)
+    });
+    let begun = start(&bridge, "main", WAIT);
+    let run = number(&begun);
+    let seen = format!("{}\n{}", begun.text, look(&bridge, run, 1).text);
+    assert!(seen.contains("between") && seen.contains("begun"), "{seen}");
+    let _ = stop(&bridge, run);
+    bridge.close();
 }

@@ -264,6 +264,8 @@ fn a_certificate_makes_it_https(env: &TestEnv) {
         self::command(env, &["doctor", "--json", "--runtime", "crun", "--image", "dir:/nonexistent"]);
     let diagnosis: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!(diagnosis["http"]["listeners"][0]["certificate"], json!(certificate), "{listed}");
+    let expires = diagnosis["http"]["listeners"][0]["certificate_expires"].as_str();
+    assert!(expires.is_some_and(|time| time.starts_with("20")), "{listed}");
     bridge.signal(Signal::TERM);
     assert_eq!(bridge.wait(Duration::from_secs(30)).status.code(), Some(0));
     let wrong =

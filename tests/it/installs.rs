@@ -42,7 +42,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// The folder of uv, which was prepared.
-fn uv() -> PathBuf {
+pub(crate) fn uv() -> PathBuf {
     let Some(cache) = std::env::var_os("CODEBRIDGE_TEST_CACHE") else { suite::ignore("uv is not prepared") };
     let folder = Path::new(&cache).join("tools/uv/bin");
     assert!(folder.join("uv").is_file(), "uv is not prepared: run tests/host/prepare");
@@ -57,7 +57,7 @@ fn path_with_pip() -> OsString {
 }
 
 /// What the installer of this machine needs to reach the index.
-fn network() -> impl Iterator<Item = (String, OsString)> {
+pub(crate) fn network() -> impl Iterator<Item = (String, OsString)> {
     let names = [
         "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "UV_DEFAULT_INDEX",
         "UV_INDEX_URL",

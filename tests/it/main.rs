@@ -28,9 +28,11 @@ mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
+mod find_servers;
 mod floods;
 mod help;
 mod http;
+mod http_bounds;
 mod image_store;
 mod images;
 mod in_container;
@@ -39,6 +41,8 @@ mod interrupts;
 mod leaks;
 mod lifecycle;
 mod limits;
+mod login;
+mod login_lies;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -60,8 +64,10 @@ mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
 mod repository;
+mod resources;
 mod rootless_docker;
 mod saved_tools;
+mod search_model;
 mod server_access;
 mod servers;
 mod sessions;
@@ -112,9 +118,11 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     files::register,
+    find_servers::register,
     floods::register,
     help::register,
     http::register,
+    http_bounds::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -122,6 +130,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     interrupts::register,
     lifecycle::register,
     limits::register,
+    login::register,
+    login_lies::register,
     losses::register,
     manners::register,
     mcp::register,
@@ -137,10 +147,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    resources::register,
     rootless_docker::register,
     saved_tools::register,
     server_access::register,
     servers::register,
+    search_model::register,
     sessions::register,
     setup::register,
     shares::register,

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,7 +19,14 @@ use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.once("oidc", tests![only_tokens_of_the_issuer_for_this_audience_hold, keys_can_change]);
+    suite.once(
+        "oidc",
+        tests![
+            only_tokens_of_the_issuer_for_this_audience_hold,
+            keys_can_change,
+            a_stream_ends_with_its_token,
+        ],
+    );
 }
 
 const AUDIENCE: &str = "https://mcp.example.com/mcp";
@@ -213,6 +220,28 @@ fn keys_can_change(env: &TestEnv) {
         (list(&http, &new.sign(&good)) == 200).then_some(())
     });
     assert_eq!(list(&http, &old.sign(&good)), 401);
+    stop(http);
+}
+
+fn a_stream_ends_with_its_token(env: &TestEnv) {
+    let (issuer, key) = (Issuer::start(), Key::new("one"));
+    issuer.publish(&[&key]);
+    let http = issuer.bridge(env);
+    let client = http.client(&key.sign(&claims(&issuer, &json!({}))));
+    // Clocks may differ by a minute.
+    let brief = key.sign(&claims(&issuer, &json!({ "exp": now() - 56 })));
+    let session = client.session.lock().unwrap().clone().unwrap();
+    let bearer = format!("Bearer {brief}");
+    let headers =
+        [("Authorization", bearer.as_str()), ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")];
+    let began = Instant::now();
+    let stream = http.send("GET", "/mcp", &headers, "");
+    assert_eq!(stream.status, 200, "{stream:?}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    crate::harness::eventually("the token expires", Duration::from_secs(60), || {
+        (http.send("GET", "/mcp", &headers, "").status == 401).then_some(())
+    });
+    assert_eq!(client.ask("ping", json!({})), json!({}), "the session goes on with another token");
     stop(http);
 }
 

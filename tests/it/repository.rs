@@ -11,10 +11,10 @@ use crate::tests;
 
 /// The most packages that the product, its tests and its benchmarks may depend on. Each one is code that somebody has to
 /// trust: a commit that raises this number says why.
-const MOST_PACKAGES: usize = 333;
+const MOST_PACKAGES: usize = 368;
 
 /// Bytes of resident memory before the first execution, of a build without optimisation.
-const MOST_IDLE_MEMORY: u64 = 50 << 20;
+const MOST_IDLE_MEMORY: u64 = 60 << 20;
 
 /// The guest's test modules; each one on each interpreter is a test of its own.
 const GUEST_TESTS: &[&str] = &[

@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::harness::{Suite, TestEnv};
+use serde_json::{Value, json};
+
+use crate::harness::matrix::Kind;
+use crate::harness::process::Output;
+use crate::harness::{Runtime, Suite, TestEnv};
+use crate::server_access::define;
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -14,6 +19,27 @@ pub(crate) fn register(suite: &mut Suite) {
             no_saved_function_takes_the_name_of_something_else,
         ],
     );
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "saved_tools",
+        tests![
+            earlier_versions_are_kept_and_shown,
+            an_imported_function_is_defined_once_its_source_is_approved,
+            a_function_needs_a_test_when_a_tool_that_it_uses_has_changed,
+        ],
+    );
+    suite.on(&[Runtime::of_root(Kind::Crun)], "saved_tools", tests![a_full_disk_loses_no_function]);
+}
+
+const LEDGER: &str = include_str!("fakes/ledger.py");
+
+fn saved(env: &TestEnv, words: &[&str]) -> Output {
+    let builder = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["saved"]).args(words);
+    builder.command().run(env.guard())
+}
+
+fn listed(env: &TestEnv) -> Vec<Value> {
+    serde_json::from_str(&saved(env, &["ls", "--json"]).ok()).unwrap()
 }
 
 fn a_saved_function_is_defined_in_every_later_session(env: &TestEnv) {
@@ -81,4 +107,178 @@ fn no_saved_function_takes_the_name_of_something_else(env: &TestEnv) {
     let error = bridge.run("def open(): pass\nsave_tool(open)").expect("error");
     assert!(error.error().contains("'open', which is a builtin of Python: give it another name"), "{error}");
     bridge.close();
+}
+
+fn earlier_versions_are_kept_and_shown(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let (first, second) = (python!("saved_tools", "double"), python!("saved_tools", "double_replaced"));
+    for code in [first, first, second, python!("saved_tools", "closes")] {
+        let _ = bridge.run(code).expect("success");
+    }
+    // Whatever code sends instead, it gets an error, and what was saved stays.
+    assert_eq!(bridge.run(python!("saved_tools", "forged")).ok(), "refused");
+    let ls = saved(env, &["ls"]).ok();
+    let rows: Vec<Vec<&str>> = ls.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), 3, "{ls}");
+    assert!(rows[1].starts_with(&["close_all", "1"]) && rows[1][3..5] == ["ready", "tracker"], "{ls}");
+    assert!(ls.contains("  async close_all(project: str, *, limit=10) -> int\n"), "{ls}");
+    assert!(rows[2].starts_with(&["double", "2"]) && rows[2].ends_with(&["ready", "-", "double(n)"]), "{ls}");
+    assert_eq!(listed(env)[0]["doc"], "Closes all issues of a project.");
+    assert_eq!(
+        bridge.run(python!("saved_tools", "search")).ok(),
+        "saved function  close_all async close_all(project: str, *, limit=10) -> int Closes all issues of a project ['tracker']\n\
+         Closes all issues of a project. None None\n['double']"
+    );
+    let first = saved(env, &["show", "double", "--version", "1"]);
+    assert!(first.stderr.contains("note: this is version 1 of double; the current one is 2"), "{first}");
+    assert!(first.ok().contains("'''Twice as much.'''"));
+    let shown: Value = serde_json::from_str(&saved(env, &["show", "double", "--json"]).ok()).unwrap();
+    assert_eq!((&shown["version"], &shown["earlier"]), (&json!(2), &json!([1])));
+    for (words, error) in [
+        (&["show", "duble"][..], "there is no saved function 'duble'\nhint: did you mean double?"),
+        (&["show", "double", "--version", "7"], "the saved function 'double' has no version 7\nhint: "),
+        (&["rm", "../double"], "there is no saved function '../double'"),
+    ] {
+        let refused = saved(env, words);
+        assert!(refused.code() == Some(2) && refused.stderr.contains(error), "{refused}");
+    }
+    assert!(saved(env, &["rm", "double"]).stderr.contains("removed double with 1 earlier version"));
+    assert_eq!(bridge.run_in("new", "runtime.list_saved_tools()").ok(), "['close_all']");
+    bridge.close();
+}
+
+fn an_imported_function_is_defined_once_its_source_is_approved(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.run(python!("saved_tools", "closes")).expect("success");
+    let folder = env.folder("home/skills");
+    let exported = saved(env, &["export", "close_all", "--to", folder.to_str().unwrap()]);
+    let skill = folder.join("close-all");
+    assert!(exported.stderr.contains(&format!("wrote {}", skill.join("SKILL.md").display())), "{exported}");
+    let text = fs::read_to_string(skill.join("SKILL.md")).unwrap();
+    assert!(
+        text.starts_with("---\nname: close-all\ndescription: \"Closes all issues of a project.\"\n---\n"),
+        "{text}"
+    );
+    assert!(text.contains("`mcp_tracker`"), "{text}");
+    let again = saved(env, &["export", "close_all", "--to", folder.to_str().unwrap()]);
+    assert!(
+        again.code() == Some(74) && again.stderr.contains("hint: replace existing files with --force"),
+        "{again}"
+    );
+    let _ = saved(env, &["rm", "close_all"]).ok();
+
+    let path = skill.to_str().unwrap();
+    let unasked = saved(env, &["import", path]);
+    assert!(unasked.stdout.contains("async def close_all(project: str, *, limit=10)"), "{unasked}");
+    assert!(
+        unasked.code() == Some(2) && unasked.stderr.contains("hint: add --yes if you have read"),
+        "{unasked}"
+    );
+    assert!(listed(env).is_empty());
+    for (answer, names) in [("n\n", &[][..]), ("y\n", &["close_all"])] {
+        let mut terminal = env.command("script");
+        let line = format!("{} saved import {path}", env.binary().display());
+        terminal.argv.extend(["-q", "-e", "-c", &line, "/dev/null"].map(Into::into));
+        let asked = terminal.run_typing(env.guard(), "in every session? [y/N]", answer.as_bytes());
+        assert_eq!(asked.code(), Some(0), "{asked}");
+        assert_eq!(listed(env).iter().map(|one| one["name"].clone()).collect::<Vec<_>>(), names);
+    }
+    assert_eq!(bridge.run_in("new", "close_all.__doc__").ok(), "'Closes all issues of a project.'");
+
+    // Somebody changes it.
+    let file = env.home().join("MCPs/tools/close_all.py");
+    fs::write(&file, "def close_all():\n    return 'changed'\n").unwrap();
+    let outcome = bridge.run_in("new", "'close_all' in globals()").noting("source has changed: close_all");
+    assert_eq!(outcome.ok(), "False");
+    let ls = saved(env, &["ls"]);
+    let command = format!("codebridge saved import {}", file.display());
+    assert!(ls.stdout.contains("needs approval") && ls.stderr.contains(&command), "{ls}");
+    let _ = saved(env, &["import", file.to_str().unwrap(), "--yes"]).ok();
+    assert_eq!(bridge.run_in("new", "close_all()").ok(), "'changed'");
+    // What is no function cannot be imported.
+    let other = env.write("home/other.py", "x = 1\n");
+    let refused = saved(env, &["import", other.to_str().unwrap(), "--yes"]);
+    assert!(refused.code() == Some(2) && refused.stderr.contains("defines no function"), "{refused}");
+    bridge.close();
+}
+
+fn a_full_disk_loses_no_function(env: &TestEnv) {
+    let folder = env.folder("home/MCPs/tools");
+    let folder = folder.display();
+    let script = format!(
+        "mount -t tmpfs -o size=48k,mode=700 none {folder}; \"$@\"; echo exit $?; ls -A {folder} {folder}/.versions/f; cat {folder}/f.py"
+    );
+    let behind = ["unshare", "--mount", "--", "sh", "-c", &script, "sh"];
+    let builder = env.bridge().args(&["exec", "-c", python!("saved_tools", "too_much")]).behind(behind);
+    let ran = builder.command().run(env.guard());
+    let (printed, left) = ran.stdout.split_once("exit 0\n").unwrap_or_else(|| panic!("{ran}"));
+    assert!(printed.contains("could not write to the function: no storage space"), "{ran}");
+    assert!(left.ends_with("def f(): return 1\n") && !left.contains(".tmp"), "{ran}");
+    assert!(!printed.contains(&format!("{folder}")), "{ran}");
+}
+
+fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {
+    let program = env.write("home/ledger.py", LEDGER);
+    define(env, &json!({ "Ledger": { "command": "python3", "args": [program, env.home().join("ledger")] } }));
+    // The program changes, and its definition does not.
+    let change = |old: &str, new: &str| {
+        env.write("home/ledger.py", LEDGER.replace(old, new));
+        let _ = env.bridge().args(&["servers", "refresh"]).command().run(env.guard()).ok();
+    };
+    let states = || -> Vec<String> {
+        listed(env)
+            .iter()
+            .map(|one| format!("{}: {}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap()))
+            .collect()
+    };
+    change("", "");
+    let ran =
+        env.bridge().args(&["exec", "--server", "Ledger", "-c", python!("saved_tools", "with_examples")]);
+    assert_eq!(ran.command().run(env.guard()).ok(), "written: now\n");
+    assert_eq!(states(), ["note: untested", "plain: ready", "twice: untested"]);
+    let tested = saved(env, &["test"]).ok();
+    assert!(tested.starts_with("passed  note (") && tested.contains("\npassed  twice ("), "{tested}");
+    assert_eq!(states(), ["note: ready", "plain: ready", "twice: ready"]);
+
+    change("\"required\": [\"line\"]", "\"required\": []");
+    assert_eq!(states(), ["note: needs test", "plain: needs test", "twice: ready"]);
+    let _ = saved(env, &["test", "note"]).ok();
+    assert_eq!(states(), ["note: ready", "plain: needs test", "twice: ready"]);
+
+    let found = || {
+        let found = env.bridge().args(&["tools", "search", "write", "a", "note", "--json"]);
+        let found: Value = serde_json::from_str(&found.command().run(env.guard()).ok()).unwrap();
+        found.as_array().unwrap().iter().find(|one| one["tool"] == "note").unwrap().clone()
+    };
+    assert_eq!((&found()["state"], &found()["servers"]), (&Value::Null, &json!(["ledger"])));
+    change("\"line\"", "\"text\"");
+    assert_eq!(states(), ["note: needs test", "plain: needs test", "twice: ready"]);
+    assert_eq!(found()["state"], "needs test");
+    let broken = saved(env, &["test", "note", "twice", "--json"]);
+    assert_eq!(broken.code(), Some(1), "{broken}");
+    let results: Value = serde_json::from_str(&broken.stdout).unwrap();
+    assert!(
+        results[0]["error"].as_str().unwrap().contains("line") && results[1]["result"] == "passed",
+        "{broken}"
+    );
+    assert_eq!(states(), ["note: broken", "plain: needs test", "twice: ready"]);
+    assert_eq!(found()["state"], "broken");
+
+    change("", "");
+    assert_eq!(states(), ["note: needs test", "plain: ready", "twice: ready"]);
+    let _ = saved(env, &["test", "note"]).ok();
+    assert_eq!(states()[0], "note: ready");
+    // Without its server nothing is known of it; the others are tested.
+    define(env, &json!({}));
+    let missing = saved(env, &["test"]);
+    assert!(missing.code() == Some(1) && missing.stdout.contains("not tested  note: "), "{missing}");
+    assert!(missing.stdout.contains("passed  twice ("), "{missing}");
+    assert_eq!(states(), ["note: ready", "plain: ready", "twice: ready"]);
+    for (words, error) in [
+        (&["test", "plain"][..], "the saved function 'plain' has no example\nhint: "),
+        (&["test", "nothing"], "there is no saved function 'nothing'"),
+    ] {
+        let refused = saved(env, words);
+        assert!(refused.code() == Some(2) && refused.stderr.contains(error), "{refused}");
+    }
 }

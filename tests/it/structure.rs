@@ -27,7 +27,7 @@ const USERS_OF: &[(&str, &[&str])] = &[
         "codebridge_runtimes",
         &[
             "artifacts", "audit", "cli", "doctor", "guest", "housekeeping", "image_sources",
-            "machine_supervisor", "packages", "reaper", "server", "session", "settings", "setup",
+            "machine_supervisor", "packages", "reaper", "saved", "server", "session", "settings", "setup",
             "telemetry", "upstream", "workflows",
         ],
     ),

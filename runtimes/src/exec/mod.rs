@@ -254,6 +254,15 @@ pub fn spawn_detached(command: &CommandLine) -> Result<(), ExecError> {
     start(prepared, command).map(drop)
 }
 
+/// Starts a program for the person, such as a browser, that nobody waits for. It sees the whole environment, and outlives this
+/// process.
+pub fn spawn_for_person(command: &CommandLine) -> Result<(), ExecError> {
+    let mut prepared = command.command();
+    prepared.envs(std::env::vars_os());
+    prepared.stdout(Stdio::null()).stderr(Stdio::null());
+    start(prepared, command).map(drop)
+}
+
 /// Shows text in a pager on this process's terminal, and waits until the pager exits.
 ///
 /// The pager stays in this process group, which owns the terminal, and sees the whole environment. A pager that exits

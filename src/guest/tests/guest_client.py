@@ -41,6 +41,8 @@ PARTS = (
     "files",
     "artifacts",
     "steps",
+    "offers",
+    "saved",
 )
 PYTHON = shlex.split(os.environ.get("GUEST_PYTHON", "")) or [sys.executable]
 # Then it sees other files than we do.

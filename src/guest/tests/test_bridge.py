@@ -41,7 +41,7 @@ class Names(CellTest):
         text = self.ok("print(runtime.capability_summary())").out
         helpers = text[text.index("- ") :]
         listed = set(
-            re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b|(?<=runtime\.)(?:artifacts|reset|install|pages|progress|runs|step)\b", helpers)
+            re.findall(r"\b[a-z]+(?:_[a-z]+)+\b|\boutput\b|(?<=runtime\.)(?:artifacts|reset|install|pages|progress|runs|step|complete)\b", helpers)
         ) - {"run_id"}
         self.assertEqual(listed, set(self.ok("print(*[n for n in runtime.__all__ if n[:3] != 'MCP'])").out.split()))
 
@@ -268,10 +268,10 @@ class SavedTools(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.guest = Guest("projects=" + self.folder.name)
         self.addCleanup(self.guest.close)
-        self.saved = {}
+        self.saved, self.params = {}, {}
 
         def save(params):
-            self.saved[params["name"]] = params["source"]
+            self.saved[params["name"]], self.params = params["source"], params
 
         self.guest.answers["save_tool"] = save
         self.guest.answers["list_saved_tools"] = lambda params: sorted(self.saved)
@@ -297,6 +297,43 @@ class SavedTools(unittest.TestCase):
             "import functools\nif True:\n    @functools.lru_cache(\n        maxsize=None)\n    @runtime.save_tool\n    async def fetch(): return 1"
         )
         self.assertEqual(self.saved, {"fetch": "@functools.lru_cache(\n    maxsize=None)\nasync def fetch(): return 1\n"})
+
+    def test_what_is_known_of_a_function_goes_with_it(self):
+        self.guest.answers["servers"] = lambda params: []
+        self.ok(
+            '''
+            from mcp import runtime as r
+            @save_tool(example="""
+                assert await close("x") is None
+            """)
+            async def close(title, *, n: int = 3, **more) -> "None":
+                """Closes an issue.
+
+                By its title."""
+                from mcp.servers.forge import create_issue as new, close
+                import mcp.servers.notes
+                x = mcp_tracker.get(id=title), mcp_servers["My Calendar"].add, mcp.mcp_walls.paint, mcp_alone
+                await r.call_tool("Post-Office", "send.letter", {}), getattr(mcp_tracker, "find"), getattr(x, n), mcp_servers[title]
+            '''
+        )
+        self.assertEqual(self.params["example"], 'assert await close("x") is None\n')
+        self.assertTrue(self.params["source"].startswith("async def close("), self.params)
+        self.assertEqual(
+            self.params["details"],
+            {
+                "signature": "async close(title, *, n: int=3, **more) -> 'None'",
+                "doc": "Closes an issue.\n\nBy its title.",
+                "servers": ["alone", "forge", "my_calendar", "notes", "post_office", "tracker", "walls"],
+                "tools": [
+                    ["forge", "close"], ["forge", "create_issue"], ["my_calendar", "add"], ["post_office", "send_letter"],
+                    ["tracker", "find"], ["tracker", "get"], ["walls", "paint"],
+                ],
+            },
+        )
+        for example, error in (("1", "TypeError: example must be text"), ("'1 +'", "SyntaxError: ")):
+            result = self.guest.run("def f(): pass\nsave_tool(f, example=%s)" % example)
+            self.assertTrue((result.error or "").startswith(error), result)
+        self.assertEqual(list(self.saved), ["close"])
 
     def test_names_of_the_session_are_listed(self):
         result = self.ok("import math, json\nfactor = 2; default = 1\ndef f(x=default):\n    import json\n    return json.dumps(math.pi * factor * len(x.json))\nsave_tool(f)")

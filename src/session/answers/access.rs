@@ -2,7 +2,6 @@
 //! whatever the sandbox claims.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +16,12 @@ use crate::audit::RunFacts;
 use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
 use crate::session::capacity::Capacity;
-use crate::session::questions::{Answer, Call, InstallQuestion, QuestionError, ReportedProgress};
+use crate::session::questions::{Answer, InstallQuestion, QuestionError, ReportedProgress};
 use crate::session::{Caller, Progress, RunRequest};
 use crate::upstream::discovery::Server;
 use crate::upstream::{
-    Answering, Answers, CallOptions, CalledBy, CallerGuard, ClientId, CodeLine, NoAnswers, Offers, Question,
-    UnreadResults, Upstream, UpstreamError,
+    Answering, Answers, CalledBy, CallerGuard, ClientId, NoAnswers, Offers, Question, UnreadResults,
+    Upstream, UpstreamError,
 };
 use crate::workflows::Journal;
 
@@ -36,10 +35,6 @@ const SEARCHES: usize = 4;
 const MOST_NAMED: usize = 8;
 /// Artifacts of a run that are remembered.
 const MOST_ARTIFACTS: usize = 1_000;
-/// Characters of a line of code that a question shows.
-const LONGEST_LINE: usize = 400;
-/// Progress messages of a call that wait to be forwarded.
-const WAITING_PROGRESS: usize = 16;
 
 /// The access of one interpreter.
 #[derive(Debug)]
@@ -52,7 +47,7 @@ pub(in crate::session) struct ServerAccess {
     one_shot: bool,
     pub(super) searches: Semaphore,
     /// Results of calls that the guest has not read.
-    unread: UnreadResults,
+    pub(super) unread: UnreadResults,
     current: Mutex<Current>,
     /// Set before the sandbox starts.
     packages: OnceLock<SessionPackages>,
@@ -98,13 +93,13 @@ pub(in crate::session) struct NewRun<'a> {
 }
 
 /// A server that code may call, and what the call needs of the current run.
-struct Granted {
-    server: Arc<Server>,
-    progress: Option<mpsc::Sender<Progress>>,
-    answers: Arc<dyn Answers>,
-    by: CalledBy,
-    code: Arc<str>,
-    timeout: Duration,
+pub(super) struct Granted {
+    pub(super) server: Arc<Server>,
+    pub(super) progress: Option<mpsc::Sender<Progress>>,
+    pub(super) answers: Arc<dyn Answers>,
+    pub(super) by: CalledBy,
+    pub(super) code: Arc<str>,
+    pub(super) timeout: Duration,
 }
 
 impl ServerAccess {
@@ -256,12 +251,17 @@ impl ServerAccess {
         name: &str,
         cancel: &CancellationToken,
     ) -> Result<(), QuestionError> {
-        if self.lock().artifacts.contains(name) {
-            return Ok(());
-        }
+        let run = {
+            let current = self.lock();
+            if current.artifacts.contains(name) {
+                return Ok(());
+            }
+            current.by.run
+        };
         self.allow(Kind::Artifact, name, cancel).await?;
         let mut current = self.lock();
-        if current.artifacts.len() < MOST_ARTIFACTS {
+        // Another run may have begun while the person was asked: it is decided again for that one.
+        if current.by.run == run && current.artifacts.len() < MOST_ARTIFACTS {
             current.artifacts.insert(name.to_owned());
         }
         Ok(())
@@ -319,31 +319,6 @@ impl ServerAccess {
         found.ok_or_else(|| QuestionError::plain("the bridge failed to read the definitions of servers"))
     }
 
-    /// Calls a tool, if the current run may.
-    pub(in crate::session) async fn call(
-        &self,
-        call: Call,
-        cancel: &CancellationToken,
-    ) -> Result<Answer, QuestionError> {
-        let Call { server, tool, arguments, line } = call;
-        let granted = match self.granted(&server, cancel).await {
-            Ok(granted) => granted,
-            Err(error) => {
-                let verdict = if error.kind == Some("server") { "not-granted" } else { "not-found" };
-                self.upstream.record_refusal(&server, &tool, &self.by(), verdict, &error.message).await;
-                return Err(error);
-            }
-        };
-        let Granted { server, progress, answers, by, code, timeout } = granted;
-        let by = CalledBy { line: line.and_then(|number| code_line(&code, number)), ..by };
-        let progress = progress.map(|progress| forward_server_progress(&server, &tool, progress));
-        let unread = Some(self.unread.clone());
-        let options = CallOptions { by, progress, answers, unread, at_least: timeout, cancel };
-        let _under_way = UnderWay::new(self, &server, Some(&tool));
-        let outcome = self.upstream.call_of(&server, &tool, arguments, options).await?;
-        Answer::result(outcome)
-    }
-
     /// Passes on the progress that code reports of itself.
     pub(in crate::session) fn report(&self, progress: &ReportedProgress) {
         let Some(sender) = self.lock().progress.clone() else { return };
@@ -352,7 +327,11 @@ impl ServerAccess {
     }
 
     /// Returns the server of a name that the current run may call. In a run that may call any server, the person may have to approve its definition first.
-    async fn granted(&self, name: &str, cancel: &CancellationToken) -> Result<Granted, QuestionError> {
+    pub(super) async fn granted(
+        &self,
+        name: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Granted, QuestionError> {
         let granted = |current: &Current, server: &Arc<Server>| Granted {
             server: Arc::clone(server),
             progress: current.progress.clone(),
@@ -453,30 +432,6 @@ impl Answers for PausingAnswers {
     }
 }
 
-/// Returns a line of the code that the host has: the sandbox only says which.
-fn code_line(code: &str, number: u32) -> Option<CodeLine> {
-    let number = usize::try_from(number).ok()?;
-    let text = code.lines().nth(number.checked_sub(1)?)?;
-    Some(CodeLine { number, text: text.chars().take(LONGEST_LINE).collect() })
-}
-
-/// Forwards the progress that a server reports of a call, as long as the call runs.
-fn forward_server_progress<R: Display + Send + 'static>(
-    server: &Server,
-    tool: &str,
-    progress: mpsc::Sender<Progress>,
-) -> mpsc::Sender<R> {
-    let (sender, mut reports) = mpsc::channel::<R>(WAITING_PROGRESS);
-    let name = format!("{}.{tool}", server.name);
-    tokio::spawn(async move {
-        while let Some(report) = reports.recv().await {
-            // What does not fit in the queue is out of date by the time it would.
-            let _ = progress.try_send(Progress::Calling(format!("{name}: {report}")));
-        }
-    });
-    sender
-}
-
 impl From<UpstreamError> for QuestionError {
     fn from(error: UpstreamError) -> Self {
         let kind = match &error {
@@ -486,6 +441,7 @@ impl From<UpstreamError> for QuestionError {
             UpstreamError::UnknownTool { .. } => Some("tool"),
             UpstreamError::Arguments { .. } => Some("arguments"),
             UpstreamError::Denied { .. }
+            | UpstreamError::DeniedOffer { .. }
             | UpstreamError::NotAllowed { .. }
             | UpstreamError::Unrecorded { .. } => Some("denied"),
             UpstreamError::Replayed { kind, .. } => *kind,

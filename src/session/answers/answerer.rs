@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::ServerAccess;
 use super::steps;
+use crate::saved::{Details, NewTool, SavedTools};
 use crate::session::OutputStream;
 use crate::session::background::BackgroundRuns;
 use crate::session::capacity::Capacity;
@@ -18,7 +19,7 @@ use crate::session::frames::{AnswerJson, ToGuest};
 use crate::session::output::Outputs;
 use crate::session::output::whole_characters;
 use crate::session::questions::{Answer, GuestQuestion, OutputPart, QuestionError, ToolSource, Transfer, ok};
-use crate::session::saved_tools::SavedTools;
+use crate::upstream::catalog::Schemas;
 
 /// Bytes of kept output in one answer. The guest asks for the rest: JSON may need six bytes for each.
 const LONGEST_OUTPUT: u64 = 512 << 10;
@@ -142,7 +143,7 @@ impl Answerer {
         capacity: Arc<Capacity>,
         background: Arc<BackgroundRuns>,
     ) -> Self {
-        Self { outputs, tools: SavedTools::at(state_dir), capacity, background }
+        Self { outputs, tools: SavedTools::at(&state_dir), capacity, background }
     }
 
     pub(in crate::session) fn tools(&self) -> &SavedTools {
@@ -170,7 +171,10 @@ impl Answerer {
         let answerer = Arc::clone(self);
         match question? {
             GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
-            GuestQuestion::SaveTool(tool) => Answer::work(move || answerer.save_tool(&tool)),
+            GuestQuestion::SaveTool(tool) => {
+                let schemas = access.schemas().await;
+                Answer::work(move || answerer.save_tool(tool, &schemas))
+            }
             GuestQuestion::ListSavedTools => Answer::work(move || ok(&answerer.tools.usable_names())),
             GuestQuestion::BeginArtifact(new) => {
                 access.allow_artifact(&new.name, cancel).await?;
@@ -216,6 +220,10 @@ impl Answerer {
                 Answer::work(|| ok(&()))
             }
             GuestQuestion::Call(call) => access.call(call, cancel).await,
+            GuestQuestion::ReadResource(wanted) => access.read_resource(wanted.into(), cancel).await,
+            GuestQuestion::GetPrompt(wanted) => access.get_offer(wanted.into(), cancel).await,
+            GuestQuestion::Complete(wanted) => access.get_offer(wanted.into(), cancel).await,
+            GuestQuestion::Offers(wanted) => access.offers(wanted, cancel).await,
             GuestQuestion::Servers(filter) => access.servers(filter).await,
             GuestQuestion::Server(server) => access.server(server),
             GuestQuestion::Describe(server) => access.describe(&server, cancel).await,
@@ -280,9 +288,13 @@ impl Answerer {
     }
 
     /// Saves a function. The sandbox does not learn where on the host.
-    fn save_tool(&self, tool: &ToolSource) -> Result<Vec<u8>, QuestionError> {
-        let saved = self.tools.save(&tool.name, &tool.source);
-        saved.map_err(|error| QuestionError::quoting(&error.to_string()))?;
+    fn save_tool(&self, tool: ToolSource, schemas: &Schemas) -> Result<Vec<u8>, QuestionError> {
+        let ToolSource { name, source, details, example } = tool;
+        let details = Details::checked(&name, details, &source);
+        let schemas = schemas.digests(&details.tools);
+        let new = NewTool { details, example, schemas, is_imported: false };
+        let saved = self.tools.save(&name, &source, new);
+        saved.map_err(|error| QuestionError::quoting(&error.for_sandbox()))?;
         ok(&())
     }
 }

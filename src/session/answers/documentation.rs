@@ -14,7 +14,7 @@ use super::grant::ServerName;
 use crate::session::questions::{
     Answer, OneServer, OneTool, QuestionError, Search, ServerFilter, ToolFilter, ok,
 };
-use crate::upstream::catalog::{Detail, Parameter, ServerDocs, ToolItem, parameters};
+use crate::upstream::catalog::{Detail, Parameter, Schemas, ServerDocs, ToolItem, parameters};
 use crate::upstream::discovery::Server;
 
 /// Tools in the result of one search.
@@ -24,6 +24,7 @@ impl ServerAccess {
     /// Returns the names of the defined servers, and what each is for if that is wanted.
     pub(in crate::session) async fn servers(&self, filter: ServerFilter) -> Result<Answer, QuestionError> {
         if filter.detailed {
+            self.upstream.usable()?;
             let all = self.upstream.all_known_docs().await;
             return Answer::work(move || {
                 ok(&Items(|| all.iter().map(|(server, known)| described(server, known.docs.as_deref()))))
@@ -35,9 +36,14 @@ impl ServerAccess {
                 filter.aliases.as_ref().map(|aliases| aliases.iter().map(|alias| &**alias).collect());
             let wanted =
                 |server: &&Arc<Server>| aliases.as_ref().is_none_or(|wanted| wanted.contains(&*server.alias));
-            let snapshot = upstream.snapshot();
+            let snapshot = upstream.usable()?;
             ok(&Items(|| snapshot.servers.iter().filter(wanted).map(|server| ServerName::of(server))))
         })
+    }
+
+    /// Returns the schemas of tools, as far as the catalogue has them.
+    pub(in crate::session) async fn schemas(&self) -> Schemas {
+        self.upstream.known_schemas().await
     }
 
     /// Returns the name of one server.
@@ -103,6 +109,7 @@ impl ServerAccess {
         let detail = detail_of(detail.as_deref())?;
         let limit = limit.unwrap_or(5).clamp(1, MOST_FOUND as i64);
         let patience = self.patience();
+        self.upstream.usable()?;
         let turn = self.searches.acquire().await;
         let mut found =
             self.upstream.search(query, usize::try_from(limit).unwrap_or(1), detail, patience).await;
@@ -175,6 +182,9 @@ struct Description<'a, T> {
     name: &'a str,
     alias: &'a str,
     description: Cow<'a, str>,
+    /// What the server says about its use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'a str>,
     cwd: Option<&'a Path>,
     tools: T,
 }
@@ -195,6 +205,7 @@ impl<'a> Description<'a, ()> {
         Description {
             name: &server.name,
             alias: &server.alias,
+            instructions: docs.about().instructions.as_deref().filter(|text| !text.trim().is_empty()),
             description: told.or_else(|| docs.purpose().map(Cow::Owned)).unwrap_or_default(),
             cwd: server.definition.as_ref().ok().and_then(|definition| definition.launch.cwd()),
             tools: Items(move || items(server, docs, Detail::Full).map(tool)),
@@ -230,8 +241,10 @@ fn items(server: &Server, docs: &ServerDocs, detail: Detail) -> impl Iterator<It
 /// Returns a tool as code reads it. Code reads by keys, so in full all of them are there, also without an output schema.
 fn tool_value(item: &ToolItem, detail: Detail) -> Value {
     let mut value = json!(item);
-    if detail == Detail::Full && item.output_schema.is_none() {
-        value["outputSchema"] = Value::Null;
+    for (key, schema) in [("inputSchema", &item.input_schema), ("outputSchema", &item.output_schema)] {
+        if detail == Detail::Full && schema.is_none() {
+            value[key] = Value::Null;
+        }
     }
     value
 }

@@ -82,7 +82,7 @@ impl Grant {
 
     fn look_up(names: &[String], upstream: &Upstream) -> Result<Self, UpstreamError> {
         if names.iter().any(|name| name == ANY) {
-            return Ok(Self::Any(upstream.snapshot()));
+            return upstream.usable().map(Self::Any);
         }
         let mut servers: Vec<Arc<Server>> = Vec::with_capacity(names.len());
         for name in names {

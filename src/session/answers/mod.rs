@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! answerer (queue, order) ─▶ access (what the current run may do) ─▶ grant, packages, transfers, steps
-//!                                documentation (of all servers) ─▶ access
+//!                                calls, documentation (of all servers) ─▶ access
 //! ```
 
 mod access;
 mod answerer;
+mod calls;
 mod documentation;
 mod grant;
 mod packages;
@@ -16,6 +17,6 @@ mod transfers;
 
 pub(super) use access::{NewRun, ServerAccess};
 pub(super) use answerer::{Answerer, QuestionFromGuest, answer_questions};
-pub(super) use grant::Grant;
+pub(super) use grant::{Grant, GrantError};
 pub(super) use packages::SessionPackages;
 pub(super) use transfers::{Transfers, TransfersGuard};

@@ -1,5 +1,6 @@
 //! One run in the background.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,10 +9,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::bounds::Bounds;
 use super::questions::Questions;
 use super::record::Record;
 use super::unseen::Unseen;
-use crate::session::output::Rewritten;
+use crate::session::output::{PictureBudget, Rewritten};
 use crate::session::{
     Caller, Display, Failure, Form, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunningNow,
     Status,
@@ -25,8 +27,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 const PROGRESS_PACE: Duration = Duration::from_secs(5);
 /// How long a look waits for the end of a run that it stops.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of pictures that wait for a look.
-const PICTURES: usize = 4 << 20;
 
 /// One run in the background.
 #[derive(Debug)]
@@ -62,9 +62,11 @@ struct State {
     /// What standard error holds back of progress bars.
     rewritten: Rewritten,
     displays: Vec<Display>,
-    /// Pictures that looks have shown.
+    /// Objects with a picture that looks have shown.
     pictures_shown: usize,
-    picture_bytes: usize,
+    /// How many pictures a result has, and those that wait for the next one.
+    most_pictures: PictureBudget,
+    pictures: PictureBudget,
     progress: Option<String>,
     is_progress_new: bool,
     /// Whether a look has shown some of the output.
@@ -79,6 +81,7 @@ struct End {
     outcome: Option<Box<RunOutcome>>,
     status: Status,
     elapsed: Duration,
+    at: Instant,
 }
 
 /// What a look finds.
@@ -89,16 +92,17 @@ enum Found {
 }
 
 impl BackgroundRun {
-    pub(super) fn new(session: String, answers: &dyn Answers, budget: usize) -> Self {
+    pub(super) fn new(session: String, answers: &dyn Answers, bounds: Bounds) -> Self {
         let state = State {
             began: Instant::now(),
             preparing: None,
-            stdout: Unseen::new(budget),
-            stderr: Unseen::new(budget),
+            stdout: Unseen::new(bounds.stdout),
+            stderr: Unseen::new(bounds.stdout),
             rewritten: Rewritten::default(),
             displays: Vec::new(),
             pictures_shown: 0,
-            picture_bytes: 0,
+            most_pictures: bounds.pictures,
+            pictures: PictureBudget { count: 0, bytes: 0 },
             progress: None,
             is_progress_new: false,
             is_shown_in_part: false,
@@ -125,7 +129,8 @@ impl BackgroundRun {
     ) -> (Caller, mpsc::Receiver<Progress>) {
         let (progress, events) = mpsc::channel(64);
         let answers = Arc::clone(&self.questions) as Arc<dyn Answers>;
-        (Caller { progress, answers, cancel: self.cancel.clone(), script: None, trace, client }, events)
+        let caller = Caller::without_answers(progress, self.cancel.clone());
+        (Caller { answers, trace, client, ..caller }, events)
     }
 
     /// Says that the code begins to run.
@@ -198,7 +203,11 @@ impl BackgroundRun {
             record.end(outcome.status, outcome.error.as_deref());
         }
         let (status, elapsed) = (outcome.status, outcome.elapsed);
-        state.end = Some(End { outcome: Some(Box::new(outcome)), status, elapsed });
+        state.end = Some(End { outcome: Some(Box::new(outcome)), status, elapsed, at: Instant::now() });
+        if !state.is_shown_in_part {
+            // The result has all of it.
+            state.forget_unseen();
+        }
         drop(state);
         self.changed.notify_waiters();
     }
@@ -209,6 +218,11 @@ impl BackgroundRun {
 
     pub(super) fn has_ended(&self) -> bool {
         self.lock().end.is_some()
+    }
+
+    /// Returns how long ago it has ended.
+    pub(super) fn ended_before(&self) -> Option<Duration> {
+        self.lock().end.as_ref().map(|end| end.at.elapsed())
     }
 
     /// Waits until the code runs, and a moment for its end.
@@ -327,7 +341,7 @@ impl BackgroundRun {
         let (stdout, stderr) = (state.stdout.take(true), state.stderr.take(true));
         let displays = std::mem::take(&mut state.displays);
         state.pictures_shown += displays.len();
-        state.picture_bytes = 0;
+        state.pictures = PictureBudget { count: 0, bytes: 0 };
         state.is_shown_in_part |= stdout.total_bytes + stderr.total_bytes > 0 || !displays.is_empty();
         RunOutcome { stdout, stderr, displays, ..RunOutcome::running(now) }
     }
@@ -392,9 +406,12 @@ impl BackgroundRun {
 
 impl State {
     fn add_picture(&mut self, run: Option<&u32>, number: usize, picture: Picture) {
-        let size = picture.data.as_ref().map_or(0, Vec::len);
-        let has_space = self.picture_bytes + size <= PICTURES;
-        self.picture_bytes += if has_space { size } else { 0 };
+        let PictureBudget { count, bytes } = &mut self.pictures;
+        let size = picture.data.as_ref().map_or(0, Vec::len) as u64;
+        let has_space = *count < self.most_pictures.count && *bytes + size <= self.most_pictures.bytes;
+        if has_space {
+            (*count, *bytes) = (*count + 1, *bytes + size);
+        }
         let picture = Picture { data: picture.data.filter(|_| has_space), ..picture };
         self.displays.push(Display {
             uri: format!("codebridge://runs/{}/display/{number}", run.copied().unwrap_or_default()),
@@ -429,9 +446,28 @@ impl State {
             shown -= usize::from(was_shown);
             !was_shown
         });
-        outcome.displays.iter_mut().for_each(|display| display.after_line = usize::MAX);
+        // The first pictures of the run may have been shown: those that were not have the space of this result.
+        let unseen = std::mem::take(&mut self.displays).into_iter();
+        let mut unseen: HashMap<_, _> = unseen.map(|display| (display.uri, display.picture)).collect();
+        for display in &mut outcome.displays {
+            display.after_line = usize::MAX;
+            if let Some(picture) = unseen.remove(&display.uri) {
+                display.picture = picture;
+            }
+        }
         let unfinished = self.rewritten.finish();
         self.stderr.push(&unfinished);
-        RunOutcome { stdout: self.stdout.take(false), stderr: self.stderr.take(false), ..outcome }
+        let (stdout, stderr) = (self.stdout.take(false), self.stderr.take(false));
+        self.forget_unseen();
+        RunOutcome { stdout, stderr, ..outcome }
+    }
+
+    /// Gives back what is kept for looks.
+    fn forget_unseen(&mut self) {
+        (self.stdout, self.stderr) = (Unseen::new(0), Unseen::new(0));
+        (self.rewritten, self.displays) = (Rewritten::default(), Vec::new());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,9 @@
 //! All runs in the background of a workspace.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use super::bounds::Bounds;
 use super::run::BackgroundRun;
 use crate::session::ListedRun;
 use crate::upstream::Answers;
@@ -14,8 +16,7 @@ const MOST_ENDED: usize = 16;
 pub(in crate::session) struct BackgroundRuns(Mutex<Vec<Arc<BackgroundRun>>>);
 
 impl BackgroundRuns {
-    /// Adds a run that begins in a session; `budget` is how many bytes of each stream wait for a look, `most` how many sessions there
-    /// may be.
+    /// Adds a run that begins in a session.
     ///
     /// # Errors
     /// The session has one already; the text says which.
@@ -24,16 +25,16 @@ impl BackgroundRuns {
         session: &str,
         is_alone: bool,
         answers: &dyn Answers,
-        (budget, most): (usize, usize),
+        bounds: Bounds,
     ) -> Result<Arc<BackgroundRun>, String> {
         let mut runs = self.lock();
         if !is_alone && let Some(busy) = busy_in(&runs, session) {
             return Err(busy.busy());
         }
-        if let Some(all_busy) = all_busy(&runs, most) {
+        if let Some(all_busy) = all_busy(&runs, bounds.runs) {
             return Err(all_busy);
         }
-        let run = Arc::new(BackgroundRun::new(session.to_owned(), answers, budget));
+        let run = Arc::new(BackgroundRun::new(session.to_owned(), answers, bounds));
         runs.push(Arc::clone(&run));
         let ended = runs.iter().filter(|run| run.has_ended()).count();
         if ended > MOST_ENDED
@@ -79,6 +80,11 @@ impl BackgroundRuns {
 
     pub(in crate::session) fn list(&self) -> Vec<ListedRun> {
         self.lock().iter().filter_map(|run| run.listed()).collect()
+    }
+
+    /// Whether one has not ended, or has ended not longer ago than this.
+    pub(in crate::session) fn has_run_within(&self, time: Duration) -> bool {
+        self.lock().iter().any(|run| run.ended_before().is_none_or(|before| before <= time))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<BackgroundRun>>> {

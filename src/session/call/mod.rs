@@ -1,5 +1,6 @@
 //! The interface of the sessions to the server and the command line: what a call is given, and how it ends.
 
+mod authority;
 mod changed_files;
 mod look;
 mod outcome;
@@ -7,6 +8,7 @@ mod run_python;
 mod script;
 mod wording;
 
+pub use authority::Authority;
 pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
 pub(super) use changed_files::{PART, is_below};
 pub use look::{ListedRun, Look, RunningNow};

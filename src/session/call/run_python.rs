@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::authority::Authority;
 use super::script::Script;
 use crate::artifacts::Artifacts;
 use crate::session::{
@@ -30,6 +31,8 @@ pub struct Caller {
     pub trace: TraceContext,
     /// Who the client says that it is.
     pub client: Option<Arc<str>>,
+    /// What the call is made with: the run ends with it, and so does its session.
+    pub authority: Authority,
 }
 
 impl Caller {
@@ -42,6 +45,7 @@ impl Caller {
             script: None,
             trace: TraceContext::default(),
             client: None,
+            authority: Authority::default(),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_runtimes::{
-    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, Refusal, RuntimeId, Sandbox, StateError,
-    SupplyError,
+    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, ProcessorTime, Refusal, RuntimeId,
+    Sandbox, StateError, SupplyError,
 };
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -234,6 +234,13 @@ impl Interpreter {
         Box::new(move || access.under_way())
     }
 
+    /// Returns how the processor time of its sandbox is read, where it can be.
+    pub(in crate::session) fn processor_time(
+        &self,
+    ) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
+        self.sandbox.processor_time()
+    }
+
     /// Returns what its sandbox is made of.
     pub(in crate::session) fn made_of(&self) -> &MadeOf {
         &self.made_of
@@ -313,7 +320,10 @@ impl Interpreter {
         let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
-        let mut run = RunInProgress::new(std::mem::take(&mut self.early), budgets, &outputs);
+        let early = std::mem::take(&mut self.early);
+        // What background code printed since the last run is passed on like all output.
+        let mut unsent = early.output();
+        let mut run = RunInProgress::new(early, budgets, &outputs);
         let _ = self.frames.send(ToGuest::Context(grant.context()));
         if let Some(description) = caller.script.as_ref().map(|script| script.describe()) {
             let _ = self.frames.send(ToGuest::Script(description));
@@ -326,7 +336,7 @@ impl Interpreter {
         let mut interrupt = None;
         let mut deadline = started + timeout;
         let mut interrupts = 0;
-        let mut waiting: Option<Progress> = None;
+        let mut waiting: Option<Progress> = unsent.pop_front();
         let mut connection_lost = pin!(self.sandbox.connection_lost());
         let end = loop {
             tokio::select! {
@@ -335,6 +345,7 @@ impl Interpreter {
                     // The receiver may be closed; the output is captured either way.
                     if let (Ok(slot), Some(output)) = (slot, waiting.take()) {
                         slot.send(output);
+                        waiting = unsent.pop_front();
                     }
                 }
                 event = self.incoming.recv(), if waiting.is_none() => {
@@ -375,7 +386,7 @@ impl Interpreter {
         self.sandbox.set_busy(false);
         let killed = self.killed;
         let end = self.explain_memory(end, wording, &mut run.notices);
-        if let Some(output) = waiting {
+        for output in waiting.into_iter().chain(unsent) {
             let _ = progress.send(output).await;
         }
         let mut finished = run.finish(id, end, interrupt, started.elapsed(), &words);

@@ -199,7 +199,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_question_that_never_ends_costs_its_own_session_alone() {
-        let capacity = Arc::new(Capacity::with(Duration::from_millis(10), Duration::from_secs(1)));
+        let capacity =
+            Arc::new(Capacity::with(&Arc::default(), Duration::from_millis(10), Duration::from_secs(1)));
         let large = 64 << 20;
         let (mut stalled, _asked) = readers(&capacity);
         stalled.write_all(&frame(b'Q', 1, large)).await.unwrap();

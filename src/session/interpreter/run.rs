@@ -1,5 +1,6 @@
 //! One run of code: what it is given, its output so far, and how it ended.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -108,6 +109,13 @@ pub(super) struct Early {
 }
 
 impl Early {
+    /// Returns the output as it is passed on.
+    pub(super) fn output(&self) -> VecDeque<Progress> {
+        let streams = [(OutputStream::Stdout, &self.stdout), (OutputStream::Stderr, &self.stderr)];
+        let printed = streams.into_iter().filter(|(_, bytes)| !bytes.is_empty());
+        printed.map(|(stream, bytes)| Progress::Output(stream, bytes.clone())).collect()
+    }
+
     pub(super) fn take(&mut self, frame: FromGuest) {
         let append = |kept: &mut Vec<u8>, bytes: &[u8]| {
             let space = EARLY_OUTPUT.saturating_sub(kept.len());

@@ -29,7 +29,7 @@ use crate::session::answers::Answerer;
 use crate::session::answers::ServerAccess;
 use crate::session::answers::SessionPackages;
 use crate::session::bytecode::{GuestBytecode, compile_library};
-use crate::session::capacity::Capacity;
+use crate::session::capacity::Workers;
 use crate::session::interpreter::{Interpreter, StartError, Startup};
 use crate::session::recording::MadeOf;
 use crate::settings::{Settings, variables};
@@ -62,7 +62,7 @@ pub struct Launcher {
     packages: Arc<PackageService>,
     telemetry: Telemetry,
     /// Those of all sessions, whoever they are for.
-    capacity: Arc<Capacity>,
+    workers: Arc<Workers>,
     /// Made at the first execution.
     instance: OnceCell<Arc<Instance>>,
     reaper: Reaper,
@@ -95,7 +95,7 @@ impl Launcher {
             bytecode: GuestBytecode::at(cache_dir().map(|dir| dir.join("guest"))),
             packages,
             telemetry,
-            capacity: Arc::default(),
+            workers: Arc::default(),
             instance: OnceCell::new(),
             reaper,
             has_noticed: AtomicBool::new(false),
@@ -109,8 +109,8 @@ impl Launcher {
         &self.telemetry
     }
 
-    pub(in crate::session) fn capacity(&self) -> &Arc<Capacity> {
-        &self.capacity
+    pub(in crate::session) fn workers(&self) -> &Arc<Workers> {
+        &self.workers
     }
 
     /// Returns the state folder of this bridge. The reaper watches it from then on.

@@ -51,6 +51,11 @@ pub(in crate::session) fn ok(value: &impl Serialize) -> Result<Vec<u8>, Question
     Ok(json.0)
 }
 
+/// Returns an answer that ends with bytes, as far as the guest takes it.
+pub(in crate::session) fn within_limit(answer: Vec<u8>) -> Result<Vec<u8>, QuestionError> {
+    if answer.len() <= LONGEST_ANSWER { Ok(answer) } else { Err(answer_too_long()) }
+}
+
 /// The bytes of an answer, which fails when it gets too long.
 struct Bounded(Vec<u8>);
 

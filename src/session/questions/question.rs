@@ -3,7 +3,6 @@
 //! Every question is hostile input: it is read once, into a type, and what is wrong with it is said in a short sentence.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 
 use codebridge_runtimes::exec::visible_line;
 use serde::Deserialize;
@@ -12,21 +11,23 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::QuestionError;
+use super::name::{LONGEST_NAME, Name, too_long};
+use super::offers::{Completion, OffersWanted, PromptWanted, ResourceWanted};
 use crate::packages::RawPython;
-use crate::session::saved_tools::LONGEST_SOURCE;
+use crate::saved::{LONGEST_DETAILS, LONGEST_EXAMPLE, LONGEST_SOURCE, RawDetails};
 use crate::upstream::{RawArguments, range_in};
 use crate::workflows::{LONGEST_RESULT, StepId};
 
-/// Bytes of a name of a server or a tool. No real one is longer.
-const LONGEST_NAME: usize = 512;
 /// The most bytes of JSON for a byte of text: `\u0000`.
 const ESCAPED: usize = 6;
 /// Bytes of the parameters of a question, which are parsed. Those of a call are not.
 const LONGEST_PARAMS: usize = 64 << 10;
 /// The same for a function to save.
-const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME);
+const LONGEST_TOOL: usize = ESCAPED * (LONGEST_SOURCE + LONGEST_NAME + LONGEST_DETAILS + LONGEST_EXAMPLE);
 /// The same for packages to install, with what the image has.
 const LONGEST_INSTALL: usize = 512 << 10;
+/// The same for the arguments of a prompt.
+const LONGEST_PROMPT: usize = 1 << 20;
 /// The same for the result of a step. One that is too long for a journal is refused there, in words of its own.
 const LONGEST_STEP: usize = 2 * LONGEST_RESULT;
 /// Characters of the message of progress that are shown.
@@ -49,6 +50,10 @@ pub(in crate::session) enum GuestQuestion {
     Install(InstallQuestion),
     MissingModule(MissingModule),
     Call(Call),
+    ReadResource(ResourceWanted),
+    GetPrompt(PromptWanted),
+    Complete(Completion),
+    Offers(OffersWanted),
     BeginArtifact(NewArtifact),
     CheckArtifact(Transfer),
     CommitArtifact(Transfer),
@@ -77,7 +82,7 @@ pub(in crate::session) struct Step {
 
 impl Step {
     pub(in crate::session) fn id(&self) -> StepId {
-        let text = |name: &Name| name.0.clone();
+        let text = |name: &Name| name.to_string();
         StepId { name: text(&self.name), key: self.key.as_ref().map(text), number: self.number }
     }
 
@@ -175,32 +180,9 @@ pub(in crate::session) struct OutputPart {
 pub(in crate::session) struct ToolSource {
     pub(in crate::session) name: Name,
     pub(in crate::session) source: String,
-}
-
-/// A name that is short enough to be compared with others.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub(in crate::session) struct Name(String);
-
-impl TryFrom<String> for Name {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        // The name is not quoted: it may have megabytes.
-        if name.len() <= LONGEST_NAME { Ok(Self(name)) } else { Err(too_long()) }
-    }
-}
-
-impl Deref for Name {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-fn too_long() -> String {
-    format!("a name is longer than {LONGEST_NAME} bytes")
+    #[serde(default)]
+    pub(in crate::session) details: RawDetails,
+    pub(in crate::session) example: Option<String>,
 }
 
 /// The servers of these aliases, or all.
@@ -335,6 +317,10 @@ impl GuestQuestion {
             r#""describe""# => Self::Describe(read(params)?),
             r#""tool""# => Self::Tool(read(params)?),
             r#""tools""# => Self::Tools(read(params)?),
+            r#""read_resource""# => Self::ReadResource(read(params)?),
+            r#""get_prompt""# => Self::GetPrompt(read_up_to(LONGEST_PROMPT, params)?),
+            r#""complete""# => Self::Complete(read(params)?),
+            r#""offers""# => Self::Offers(read(params)?),
             r#""artifact_begin""# => Self::BeginArtifact(read(params)?),
             r#""artifact_check""# => Self::CheckArtifact(read(params)?),
             r#""artifact_commit""# => Self::CommitArtifact(read(params)?),
@@ -403,7 +389,7 @@ mod tests {
             (format!(r#"{{"method":"search","params":{{"query":"{long}"}}}}"#), "its parameters have"),
             (
                 format!(r#"{{"method":"save_tool","params":{{"name":"f","source":"{long}"}}}}"#),
-                "61440 KiB, 1539 are the most",
+                "61440 KiB, 1923 are the most",
             ),
             (
                 format!(r#"{{"method":"call","params":{{"server":"{long}","tool":"t","arguments":{{}}}}}}"#),

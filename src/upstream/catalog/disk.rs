@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// The extension of what was learned of a server's results.
 pub(super) const SEEN: &str = "seen";
+/// The extension of what the search model made of them.
+pub(super) const VECTORS: &str = "vectors";
 /// The prefix of files that are being written.
 pub(super) const UNFINISHED: &str = ".unfinished-";
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::server_docs::ServerDocs;
 use super::signature::{seen_result, whole_signature};
 use crate::policy::{Suspicion, escaped, suspicions};
+use crate::saved::SavedTool;
 
 /// Keywords of JSON Schema whose values are for readers.
 const DESCRIPTIONS: [&str; 3] = ["description", "title", "$comment"];
@@ -59,7 +60,19 @@ pub struct ToolItem {
     /// Whether the policy denies every call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
+    /// [`SAVED`]; a tool has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// The aliases of the servers that a function needs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// That a function is broken, or needs a test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
+
+/// The kind of saved functions.
+pub const SAVED: &str = "saved function";
 
 impl ToolItem {
     /// Returns tool number `tool` of a server; None if there is no such tool or its documentation is damaged.
@@ -84,6 +97,9 @@ impl ToolItem {
             seen_schema: None,
             suspicious: Vec::new(),
             denied: false,
+            kind: None,
+            servers: Vec::new(),
+            state: None,
         };
         if detail == Detail::Full {
             let doc = docs.doc(tool)?;
@@ -95,6 +111,30 @@ impl ToolItem {
         item.add_seen(docs);
         item.show_what_hides();
         Some(item)
+    }
+
+    /// Returns a saved function, with `state` if something is wrong with it.
+    pub fn of_function(tool: &SavedTool, summary: &str, state: Option<String>, detail: Detail) -> Self {
+        let description = if detail == Detail::Full { &tool.details.doc } else { summary };
+        let mut item = Self {
+            server: String::new(),
+            server_alias: String::new(),
+            tool: tool.name.clone(),
+            tool_alias: tool.name.clone(),
+            name: tool.name.clone(),
+            signature: tool.details.signature.clone(),
+            description: description.to_owned(),
+            input_schema: None,
+            output_schema: None,
+            seen_schema: None,
+            suspicious: Vec::new(),
+            denied: false,
+            kind: Some(SAVED),
+            servers: tool.details.servers.clone(),
+            state,
+        };
+        item.show_what_hides();
+        item
     }
 
     /// Adds what results looked like, unless the server says what they are.

@@ -9,9 +9,11 @@ use serde_json::value::RawValue;
 
 use super::disk::Stamp;
 use super::item::{Detail, ToolItem};
+use super::meanings::{Keyed, Meanings, Prepared};
 use super::seen::Seen;
 use super::server_docs::ServerDocs;
 use super::store::Store;
+use crate::upstream::meaning::{MOST_BY_WORDS, ModelError, fuse};
 use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
 
@@ -37,6 +39,8 @@ pub struct Catalog {
     loaded: Mutex<HashMap<Arc<str>, Loaded>>,
     index: Mutex<Option<Arc<BuiltIndex>>>,
     seen: Seen,
+    /// None without a search model.
+    meanings: Option<Arc<Meanings>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +79,20 @@ impl Catalog {
     /// Returns the catalogue of a folder. Nothing is read yet.
     pub fn at(folder: PathBuf) -> Self {
         let seen = Seen::at(folder.clone());
-        Self { store: Store::at(folder), loaded: Mutex::default(), index: Mutex::default(), seen }
+        Self {
+            store: Store::at(folder),
+            loaded: Mutex::default(),
+            index: Mutex::default(),
+            seen,
+            meanings: None,
+        }
+    }
+
+    /// Returns the same catalogue with the search model of a folder.
+    #[must_use]
+    pub fn with_model(self, model: Option<PathBuf>) -> Self {
+        let folder = self.folder().to_owned();
+        Self { meanings: model.map(|model| Arc::new(Meanings::new(model, folder))), ..self }
     }
 
     pub fn folder(&self) -> &Path {
@@ -124,6 +141,12 @@ impl Catalog {
         docs
     }
 
+    /// Takes documentation that is in no file.
+    pub fn put(&self, key: &Arc<str>, docs: &Arc<ServerDocs>) {
+        let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(Arc::clone(key), Loaded { stamp: None, docs: Some(Arc::clone(docs)) });
+    }
+
     /// Whether another result of a server's tool is worth a look, and counts it.
     pub fn wants_result(&self, server: &Arc<str>, tool: &str) -> bool {
         self.seen.wants(server, tool)
@@ -163,8 +186,49 @@ impl Catalog {
             tool: hit.tool,
             docs: built.servers[hit.server].1.clone(),
         };
-        found.tools = built.index.search(query, limit).into_iter().map(tool).collect();
+        let hits = self.ranked(&built, servers, &places, query, limit);
+        found.tools = hits.into_iter().map(tool).collect();
         found
+    }
+
+    /// Returns the tools that fit best by their words, and by their meaning where there is a model.
+    fn ranked(
+        &self,
+        built: &BuiltIndex,
+        servers: &[ListedServer],
+        places: &[usize],
+        query: &str,
+        limit: usize,
+    ) -> Vec<Hit> {
+        let Some(meanings) = &self.meanings else { return built.index.search(query, limit) };
+        let keyed = built.servers.iter().zip(places);
+        let keyed: Vec<_> =
+            keyed.map(|((_, docs), place)| (servers[*place].key.clone(), docs.clone())).collect();
+        let Some(near) = meanings.nearest(&keyed, query) else { return built.index.search(query, limit) };
+        let near: Vec<_> = near.into_iter().map(|(server, tool)| Hit { server, tool }).collect();
+        fuse(&built.index.search(query, MOST_BY_WORDS.max(limit)), &near, limit)
+    }
+
+    /// Returns the servers whose documentation is known, and a search model for them.
+    fn known_to_model(&self, servers: &[ListedServer]) -> Option<(&Arc<Meanings>, Vec<Keyed>)> {
+        let known = servers.iter().filter_map(|server| Some((server.key.clone(), self.docs(&server.key)?)));
+        Some((self.meanings.as_ref()?, known.collect()))
+    }
+
+    /// Returns how far the search model is with the tools of these servers; None without a model.
+    pub fn prepared(&self, servers: &[ListedServer]) -> Option<Result<Prepared, ModelError>> {
+        let (meanings, known) = self.known_to_model(servers)?;
+        Some(meanings.prepared(&known))
+    }
+
+    /// Has the search model read all tools of these servers now, until `report` returns false; None without a model.
+    pub fn prepare(
+        &self,
+        servers: &[ListedServer],
+        report: impl FnMut(Prepared) -> bool,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let (meanings, known) = self.known_to_model(servers)?;
+        Some(meanings.prepare_all(&known, report))
     }
 
     /// Returns the index over these servers; the previous one if they are the same.

@@ -16,7 +16,9 @@ mod file;
 mod item;
 mod limits;
 mod lookup;
+mod meanings;
 mod packed;
+mod schemas;
 mod seen;
 mod server_docs;
 mod shape;
@@ -28,8 +30,10 @@ mod tests;
 mod types;
 
 pub(super) use disk::create_folder;
-pub use item::{Detail, ToolItem};
+pub use item::{Detail, SAVED, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
+pub use meanings::Prepared;
+pub use schemas::Schemas;
 pub use server_docs::{ServerDocs, ToolSummary};
 pub(super) use signature::signature;
 

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::disk::{SEEN, Stamp, UNFINISHED, create_folder};
+use super::disk::{SEEN, Stamp, UNFINISHED, VECTORS, create_folder};
 use super::file;
 use super::server_docs::ServerDocs;
 
@@ -115,8 +115,10 @@ impl Store {
         spare.sort();
         let surplus = (spare.len() + keep.len()).saturating_sub(most);
         for (_, path) in spare.into_iter().take(surplus) {
-            // What was learned of its results goes as well.
-            let _ = fs::remove_file(path.with_extension(SEEN));
+            // What was learned of its tools goes as well.
+            for extension in [SEEN, VECTORS] {
+                let _ = fs::remove_file(path.with_extension(extension));
+            }
             removed += usize::from(fs::remove_file(path).is_ok());
         }
         Ok(removed)

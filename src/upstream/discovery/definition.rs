@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use codebridge_runtimes::exec::visible_line;
 
+use super::http_options::HttpOptions;
 use super::openapi::OpenApi;
 use super::public_url::public_url;
 
@@ -29,6 +30,7 @@ pub enum Launch {
         headers: Vec<(String, String)>,
         /// Whether the definition asks for the older transport, which sends a stream of events.
         older: bool,
+        options: Arc<HttpOptions>,
     },
     /// No MCP server, but an HTTP API with a description.
     OpenApi(Arc<OpenApi>),
@@ -151,6 +153,9 @@ impl Proposal {
 pub enum Skip {
     #[error("it is disabled")]
     Disabled,
+    /// A profile was chosen that does not have it.
+    #[error("it is not in the profile '{0}'")]
+    NotInProfile(Arc<str>),
     #[error("it is this bridge itself; MCP_BRIDGE_ALLOW_SELF_SERVER=1 allows that")]
     Itself,
     /// It is in the working directory, and the user has not approved it.
@@ -189,6 +194,7 @@ mod tests {
             url: "https://example.org/mcp".into(),
             headers: names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect(),
             older: false,
+            options: Arc::default(),
         };
         assert!(launch(&["authorization"]).has_login() && launch(&["X-Api-Key"]).has_login());
         assert!(!launch(&[]).has_login());
@@ -206,6 +212,7 @@ mod tests {
             url: "https://me:hunter2@example.org/mcp?key=hunter2#hunter2".into(),
             headers: vec![("Authorization".into(), "Bearer hunter2".into())],
             older: false,
+            options: Arc::default(),
         };
         for launch in [stdio, http] {
             let text = format!("{launch:?}");

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::definition::{Definition, Launch, Skip};
 use super::document::{Node, Problem, Value};
 use super::expand::Scope;
+use super::http_options::{HttpOptions, OAuthOptions, Redirect};
+use super::profiles;
 use super::sources::Form;
 use super::surroundings::Surroundings;
 
@@ -64,7 +66,8 @@ pub(super) fn entries<'a>(root: &'a Node, form: Form, projects: &[PathBuf]) -> F
     if any || form == Form::Codex {
         found.add("mcp_servers", root.get("mcp_servers"), false);
     }
-    if any && !root.members().is_empty() && !KEYS.iter().any(|key| root.get(key).is_some()) {
+    let has_key = KEYS.iter().chain([&profiles::KEY]).any(|key| root.get(key).is_some());
+    if any && !root.members().is_empty() && !has_key {
         let message = "it has no 'mcpServers'".to_owned();
         found.misplaced.push(Problem { line: root.line, message });
     }
@@ -253,7 +256,57 @@ impl<'a> Fields<'a> {
             headers.push(("Authorization".into(), format!("Bearer {}", self.scope.variable(variable)?)));
         }
         check_headers(&headers)?;
-        Ok(Launch::Http { url, headers, older })
+        Ok(Launch::Http { url, headers, older, options: Arc::new(self.http_options()?) })
+    }
+
+    /// Reads what else is said of a remote server.
+    fn http_options(&self) -> Result<HttpOptions, Skip> {
+        let file = |key| self.text(key)?.map(|text| self.scope.absolute(text)).transpose();
+        let (client_cert, client_key) = (file("clientCert")?, file("clientKey")?);
+        if client_key.is_some() && client_cert.is_none() {
+            return Err(invalid("it has 'clientKey' without 'clientCert'".into()));
+        }
+        Ok(HttpOptions { oauth: self.oauth()?, ca_file: file("caFile")?, client_cert, client_key })
+    }
+
+    /// Reads how to log in. Programs of others write `false` there, or settings of their own, which are ignored.
+    fn oauth(&self) -> Result<OAuthOptions, Skip> {
+        let node = match self.get("oauth") {
+            None | Some(Node { value: Value::Bool(_), .. }) => return Ok(OAuthOptions::default()),
+            Some(node) if node.is_table() => node,
+            Some(node) => return Err(invalid(format!("'oauth' must be an object, not {}", node.kind()))),
+        };
+        let fields = Fields { node, scope: self.scope };
+        let text = |key| fields.text(key)?.map(|text| self.scope.expand(text)).transpose();
+        let (client_id, client_secret) = (text("clientId")?, text("clientSecret")?);
+        if client_secret.is_some() && client_id.is_none() {
+            return Err(invalid("'oauth' has 'clientSecret' without 'clientId'".into()));
+        }
+        let client_metadata_url = text("clientMetadataUrl")?;
+        if client_metadata_url.as_ref().is_some_and(|url| !url.starts_with("https://")) {
+            return Err(invalid(
+                "'clientMetadataUrl' in 'oauth' must be a URL that starts with https://".into(),
+            ));
+        }
+        let mut scopes: Vec<String> = match fields.get("scopes") {
+            Some(Node { value: Value::List(_), .. }) => fields.list("scopes")?,
+            _ => text("scopes")?.into_iter().collect(),
+        };
+        scopes.extend(text("scope")?);
+        let scopes = scopes.iter().flat_map(|text| text.split_whitespace()).map(str::to_owned).collect();
+        let redirect = match (fields.port("redirectPort")?, fields.port("callbackPort")?) {
+            (Some(port), _) => Some(Redirect { host: "127.0.0.1", port }),
+            // Claude Code registers with this name.
+            (None, Some(port)) => Some(Redirect { host: "localhost", port }),
+            (None, None) => None,
+        };
+        Ok(OAuthOptions { client_id, client_secret, client_metadata_url, scopes, redirect })
+    }
+
+    fn port(&self, key: &str) -> Result<Option<u16>, Skip> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        let port = scalar(node).and_then(|text| text.parse().ok()).filter(|port| *port != 0);
+        port.map(Some).ok_or_else(|| invalid(format!("'{key}' in 'oauth' must be a port, 1 to 65535")))
     }
 
     fn boolean(&self, key: &str) -> Result<Option<bool>, Skip> {

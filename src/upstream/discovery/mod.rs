@@ -7,15 +7,21 @@
 //! ```text
 //! sources (places) ─▶ document (JSON, TOML) ─▶ forms (entries) ─▶ expand, itself ─▶ snapshot
 //! ```
+//!
+//! `changes` writes the user's own file of definitions; it has no part in reading.
 
+mod changes;
 mod definition;
 mod document;
+mod edit;
 mod expand;
 mod files;
 mod forms;
+mod http_options;
 mod itself;
 mod openapi;
 mod openapi_form;
+mod profiles;
 mod public_url;
 mod snapshot;
 mod sources;
@@ -23,14 +29,20 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod written;
 
 pub(super) use itself::OWN_NAMES;
 
+pub use changes::{ChangeError, is_name};
 pub use definition::{Definition, Launch, Proposal, Server, Skip, Source};
 pub use document::JSON_WITH_COMMENTS;
+pub use edit::EditProblem;
+pub use http_options::{HttpOptions, OAuthOptions, Redirect};
 pub use itself::own_arguments;
 pub use openapi::{Auth, DocumentPlace, OpenApi};
+pub use profiles::UnknownProfile;
 pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
 pub use sources::user_files;
 pub use surroundings::{Surroundings, User};
 pub use trust::TrustError;
+pub use written::Written;

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +10,13 @@ use super::document::{parse_json, parse_toml};
 use super::files::{LARGEST_OF_PROJECT, LARGEST_OF_USER, Stamp, read};
 use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
-use super::sources::{Form, Place, json_files, places};
+use super::profiles::{self, Chosen, Profile, UnknownProfile};
+use super::sources::{Form, MOST_FILES, Place, files_of, places, projects};
 use super::surroundings::Surroundings;
 use super::trust::{Trust, TrustError, misleading, with_use};
 use crate::upstream::alias::{alias, aliases};
 
-/// JSON files of a folder in the working directory, and servers of one file there: more were not written by a person.
-const MOST_FILES: usize = 20;
+/// Servers of a file in the working directory: more were not written by a person.
 const MOST_SERVERS: usize = 100;
 
 /// Something wrong with a file or one of its entries.
@@ -55,6 +54,8 @@ pub struct Snapshot {
     /// Definitions that are not used, each with the reason.
     pub skipped: Vec<Arc<Server>>,
     pub warnings: Vec<Warning>,
+    /// Why no server can be used: the profile that was chosen does not exist.
+    pub unknown_profile: Option<UnknownProfile>,
     by_name: HashMap<Arc<str>, usize>,
 }
 
@@ -101,6 +102,7 @@ struct Claim {
 #[derive(Debug, Default, PartialEq)]
 struct FileContent {
     entries: Vec<Claim>,
+    profiles: Vec<Profile>,
     warnings: Vec<Warning>,
 }
 
@@ -173,6 +175,15 @@ impl Discovery {
         Self { surroundings, trust, projects, cache: Mutex::default() }
     }
 
+    pub(super) fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// Returns the folders whose own definitions are used.
+    pub(super) fn projects(&self) -> &[PathBuf] {
+        &self.projects
+    }
+
     /// Returns all definitions; the previous snapshot if no file has changed.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +210,10 @@ impl Discovery {
         let is_same = contents.len() == cache.contents.len()
             && contents.iter().zip(&cache.contents).all(|(new, old)| Arc::ptr_eq(new, old));
         if !is_same {
-            let snapshot = Snapshot::of(&contents);
+            let snapshot = Snapshot::of(&contents, self.surroundings.profile.as_ref());
+            if let Some(unknown) = &snapshot.unknown_profile {
+                tracing::info!("no server is used: {unknown}");
+            }
             cache.contents = contents;
             cache.logged.update(&snapshot);
             cache.snapshot = Arc::new(snapshot);
@@ -282,8 +296,14 @@ impl Discovery {
                 return content;
             }
         };
-        let Found { entries, misplaced } = forms::entries(&root, place.form, &self.projects);
-        let is_empty = entries.is_empty() && misplaced.is_empty();
+        let Found { entries, mut misplaced } = forms::entries(&root, place.form, &self.projects);
+        // Those of a cloned folder could hide the user's own.
+        let (found, wrong) = match place.form {
+            Form::Any if !place.in_project => profiles::parse(&root, &path),
+            _ => Default::default(),
+        };
+        misplaced.extend(wrong);
+        let is_empty = entries.is_empty() && misplaced.is_empty() && found.is_empty();
         for part in misplaced {
             warn(Some(part.line), part.message);
         }
@@ -294,6 +314,7 @@ impl Discovery {
             warn(None, format!("it is not read: it defines more than {MOST_SERVERS} servers"));
             return content;
         }
+        content.profiles = found;
         let about_all = forms::description(&root).filter(|_| place.form == Form::Any);
         for entry in entries {
             content.add(self.claim(&entry, &path, place.in_project, about_all.as_deref()));
@@ -316,7 +337,7 @@ impl Discovery {
         Claim { server, keeps_name }
     }
 
-    fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
+    pub(super) fn definition(&self, entry: &Entry<'_>) -> Result<Definition, Skip> {
         let definition = forms::definition(entry, &self.surroundings, true);
         // A definition of this bridge is skipped even if its variables are not set.
         if !self.surroundings.allow_self && self.is_itself(&definition, entry) {
@@ -380,8 +401,9 @@ impl FileContent {
 }
 
 impl Snapshot {
-    fn of(contents: &[Arc<FileContent>]) -> Self {
+    fn of(contents: &[Arc<FileContent>], chosen: Option<&Arc<str>>) -> Self {
         let mut snapshot = Self::default();
+        let chosen = snapshot.choose(contents, chosen);
         let mut claimed: HashMap<Arc<str>, Source> = HashMap::new();
         let mut usable = Vec::new();
         for Claim { server, keeps_name } in contents.iter().flat_map(|content| &content.entries) {
@@ -402,6 +424,9 @@ impl Snapshot {
             } else if *keeps_name {
                 claimed.insert(Arc::clone(&server.name), server.source.clone());
             }
+            if let Some(skip) = chosen.and_then(|chosen| chosen.skips(&server)) {
+                server.definition = Err(skip);
+            }
             match server.definition {
                 Ok(_) => usable.push(server),
                 Err(_) => snapshot.skipped.push(Arc::new(server)),
@@ -421,35 +446,32 @@ impl Snapshot {
         snapshot.warnings.extend(contents.iter().flat_map(|content| content.warnings.iter().cloned()));
         snapshot
     }
-}
 
-/// Returns the files of a place. A folder that cannot be read or has too many is returned itself, so that reading it says so.
-fn files_of(place: Place) -> Vec<Place> {
-    if !place.is_folder {
-        return vec![place];
-    }
-    match json_files(&place.path) {
-        Ok(files) if place.in_project && files.len() > MOST_FILES => vec![place],
-        Ok(files) => {
-            files.into_iter().map(|path| Place { path, is_folder: false, ..place.clone() }).collect()
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Vec::new(),
-        Err(_) => vec![place],
-    }
-}
-
-/// Returns the folders whose own definitions are used: the working folder and its parents, the nearest first, with links
-/// resolved and unresolved.
-fn projects(cwd: &Path) -> Vec<PathBuf> {
-    let mut projects: Vec<PathBuf> = cwd.ancestors().map(Path::to_path_buf).collect();
-    if let Ok(real) = cwd.canonicalize() {
-        for folder in real.ancestors() {
-            if !projects.iter().any(|known| known == folder) {
-                projects.push(folder.to_path_buf());
+    /// Returns the chosen profile. Names in it that no definition has are warned of.
+    fn choose<'a>(
+        &mut self,
+        contents: &'a [Arc<FileContent>],
+        chosen: Option<&'a Arc<str>>,
+    ) -> Option<Chosen<'a>> {
+        let name = chosen?;
+        let profile = match profiles::find(name, contents.iter().flat_map(|content| &content.profiles)) {
+            Ok(profile) => profile,
+            Err(unknown) => {
+                self.unknown_profile = Some(unknown);
+                return Some(Chosen { name, profile: None });
             }
-        }
+        };
+        let names: HashSet<&str> =
+            contents.iter().flat_map(|content| &content.entries).map(|claim| &*claim.server.name).collect();
+        let Source { path, line } = &profile.source;
+        self.warnings.extend(profile.problems(&names).map(|message| Warning {
+            path: Arc::clone(path),
+            line: Some(*line),
+            kind: WarningKind::Content,
+            message,
+        }));
+        Some(Chosen { name, profile: Some(profile) })
     }
-    projects
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! The files and folders that may contain definitions, in order of precedence.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::surroundings::Surroundings;
+
+/// JSON files of a folder in the working directory: more were not written by a person.
+pub(super) const MOST_FILES: usize = 20;
 
 /// Where a file has its definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,7 +124,7 @@ fn config_folders(surroundings: &Surroundings) -> Vec<PathBuf> {
 }
 
 /// Returns the JSON files of a folder, sorted by name.
-pub(super) fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -131,6 +135,35 @@ pub(super) fn json_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Returns the files of a place. A folder that cannot be read or has too many is returned itself, so that reading it says so.
+pub(super) fn files_of(place: Place) -> Vec<Place> {
+    if !place.is_folder {
+        return vec![place];
+    }
+    match json_files(&place.path) {
+        Ok(files) if place.in_project && files.len() > MOST_FILES => vec![place],
+        Ok(files) => {
+            files.into_iter().map(|path| Place { path, is_folder: false, ..place.clone() }).collect()
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Vec::new(),
+        Err(_) => vec![place],
+    }
+}
+
+/// Returns the folders whose own definitions are used: the working folder and its parents, the nearest first, with links
+/// resolved and unresolved.
+pub(super) fn projects(cwd: &Path) -> Vec<PathBuf> {
+    let mut projects: Vec<PathBuf> = cwd.ancestors().map(Path::to_path_buf).collect();
+    if let Ok(real) = cwd.canonicalize() {
+        for folder in real.ancestors() {
+            if !projects.iter().any(|known| known == folder) {
+                projects.push(folder.to_path_buf());
+            }
+        }
+    }
+    projects
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use reqwest::Url;
+
 use crate::policy::LOCAL;
 use crate::settings::{Environment, Settings};
 
@@ -36,10 +38,16 @@ pub struct Surroundings {
     pub user: User,
     /// `MCP_SERVERS_CONFIG`.
     pub servers_config: Option<PathBuf>,
+    /// Where an MCP registry lists its servers.
+    pub registry: Option<Url>,
+    /// The profile whose servers are used; None = all servers.
+    pub profile: Option<Arc<str>>,
     /// Whether definitions of this bridge itself are used.
     pub allow_self: bool,
     /// Whether definitions in the working folder are used without the user's approval.
     pub trust_project: bool,
+    /// `MCP_BRIDGE_SEARCH_MODEL`: the folder of the model for searches by meaning.
+    pub search_model: Option<PathBuf>,
     /// The executable of this process.
     pub own_binary: Option<PathBuf>,
 }
@@ -55,8 +63,11 @@ impl Surroundings {
             state_dir: settings.state_dir.value.clone(),
             user,
             servers_config: settings.servers_config.value.clone(),
+            registry: settings.registry.value.clone(),
+            profile: settings.profile.value.clone(),
             allow_self: settings.allow_self_server.value,
             trust_project: settings.trust_project.value,
+            search_model: settings.search_model.value.clone(),
             own_binary: std::env::current_exe().ok(),
         }
     }

@@ -121,7 +121,7 @@ fn exact(node: &Node) -> Json {
 }
 
 /// Returns a node as the JSON that a person would write; of a repeated name, the last value.
-fn readable(node: &Node) -> Json {
+pub(super) fn readable(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),

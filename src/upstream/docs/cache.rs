@@ -1,15 +1,20 @@
 //! The catalogue for asynchronous callers: what blocks runs on threads for that.
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use super::failures::{Failures, LastFailure, Reason};
+use super::functions::{Functions, SavedFunctions};
 use super::keys::Keys;
-use crate::upstream::catalog::{Catalog, Detail, FOLDER, ListedServer, ServerDocs, ToolItem};
+use crate::upstream::catalog::{
+    Catalog, Detail, FOLDER, FoundTool, ListedServer, Prepared, Schemas, ServerDocs, ToolItem,
+};
 use crate::upstream::discovery::{Definition, Server, Snapshot, Surroundings};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Listener, Listing, Tool};
 
 /// The documentation that servers gave of their tools, kept on disk and in memory.
@@ -18,6 +23,7 @@ pub(in crate::upstream) struct DocsCache {
     catalog: Catalog,
     keys: Keys,
     failures: Failures,
+    functions: SavedFunctions,
     /// The servers of the latest snapshot, with their keys.
     listed: Mutex<Option<Keyed>>,
     tasks: TaskTracker,
@@ -54,12 +60,13 @@ pub(super) struct Unknown {
 
 impl DocsCache {
     pub(in crate::upstream) fn new(surroundings: &Surroundings) -> Self {
-        let Surroundings { home, cwd, state_dir, .. } = surroundings;
+        let Surroundings { home, cwd, state_dir, search_model, .. } = surroundings;
         let folder = state_dir.join(FOLDER);
         let project = Some(cwd.clone()).filter(|cwd| home.as_ref() != Some(cwd));
         Self {
-            catalog: Catalog::at(folder.clone()),
+            catalog: Catalog::at(folder.clone()).with_model(search_model.clone()),
             failures: Failures::new(folder.clone()),
+            functions: SavedFunctions::at(state_dir),
             keys: Keys::new(folder, project),
             listed: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -112,8 +119,20 @@ impl DocsCache {
         let (cache, query) = (Arc::clone(self), query.to_owned());
         let find = move || {
             let keyed = cache.keyed(snapshot);
-            let found = cache.catalog.search(&keyed.servers, &query, limit);
-            let tools = found.tools.iter().filter_map(|tool| tool.item(&keyed.servers, detail)).collect();
+            let functions = cache.functions.current();
+            let mut servers = keyed.servers.to_vec();
+            if !functions.is_empty() {
+                let listed = Functions::listed();
+                cache.catalog.put(&listed.key, &functions.docs);
+                servers.push(listed);
+            }
+            let found = cache.catalog.search(&servers, &query, limit);
+            let schemas = OnceCell::new();
+            let item = |tool: &FoundTool| match tool.server == keyed.servers.len() {
+                false => tool.item(&servers, detail),
+                true => functions.item(tool.tool, detail, schemas.get_or_init(|| cache.schemas(&keyed))),
+            };
+            let tools = found.tools.iter().filter_map(item).collect();
             let unknown = found.unknown.iter().map(|at| &keyed.servers[*at]).map(|server| Unknown {
                 server: server.clone(),
                 failure: cache.failures.recent(&server.key),
@@ -121,6 +140,11 @@ impl DocsCache {
             Found { tools, unknown: unknown.collect(), keyed }
         };
         blocking(find).await
+    }
+
+    fn schemas(&self, keyed: &Keyed) -> Schemas {
+        let docs = |server: &ListedServer| Some((server.alias.clone(), self.catalog.docs(&server.key)?));
+        Schemas::new(keyed.servers.iter().filter_map(docs).collect())
     }
 
     /// Removes old files of servers that are not defined any more.
@@ -176,6 +200,25 @@ impl DocsCache {
                 cache.catalog.learn(&key, &tool, &result);
             }
         });
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub(super) async fn prepared(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepared(&cache.keyed(snapshot).servers)).await
+    }
+
+    /// Has the search model read the tools of all servers; None without a model.
+    pub(super) async fn prepare(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.catalog.prepare(&cache.keyed(snapshot).servers, report)).await
     }
 
     /// Returns the tracker of background tasks.

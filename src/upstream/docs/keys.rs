@@ -51,7 +51,7 @@ impl Keys {
                 let folder = cwd.as_deref().or(project).unwrap_or(Path::new(""));
                 json!(["stdio", command, args, sorted(env), folder.as_os_str().as_encoded_bytes()])
             }
-            Launch::Http { url, headers, older } => json!(["http", older, url, sorted(headers)]),
+            Launch::Http { url, headers, older, .. } => json!(["http", older, url, sorted(headers)]),
             Launch::OpenApi(openapi) => {
                 let OpenApi { document, base_url, auth, headers } = &**openapi;
                 let document = match document {
@@ -139,7 +139,7 @@ mod tests {
 
     fn http(url: &str, token: &str) -> Definition {
         let headers = vec![("Authorization".to_owned(), token.to_owned())];
-        launched(Launch::Http { url: url.into(), headers, older: false })
+        launched(Launch::Http { url: url.into(), headers, older: false, options: Arc::default() })
     }
 
     #[test]

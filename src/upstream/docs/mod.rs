@@ -6,11 +6,12 @@
 //!
 //! ```text
 //! service ─▶ sweep (asks servers in the background)
-//!         ─▶ cache ─▶ keys (of definitions), failures (of servers), catalog
+//!         ─▶ cache ─▶ keys (of definitions), failures (of servers), functions (saved ones), catalog
 //! ```
 
 mod cache;
 mod failures;
+mod functions;
 mod keys;
 mod service;
 mod sweep;

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::cache::{DocsCache, Keyed, Known, Unknown};
 use super::failures::LastFailure;
 use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
-use crate::upstream::catalog::{Detail, ServerDocs, ToolItem};
+use crate::upstream::catalog::{Detail, Prepared, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Age, Listing, Pool, PoolRequest, Purpose};
 
 /// The result of a search.
@@ -125,6 +126,23 @@ impl Docs {
     /// Keeps a list of tools in the catalogue.
     pub(in crate::upstream) async fn keep(&self, listing: &Arc<Listing>) {
         self.0.cache.keep(listing).await;
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub(in crate::upstream) async fn prepared(
+        &self,
+        snapshot: Arc<Snapshot>,
+    ) -> Option<Result<Prepared, ModelError>> {
+        self.0.cache.prepared(snapshot).await
+    }
+
+    /// Has the search model read the tools of all servers; None without a model.
+    pub(in crate::upstream) async fn prepare(
+        &self,
+        snapshot: Arc<Snapshot>,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        self.0.cache.prepare(snapshot, report).await
     }
 
     /// Learns what a tool returns from the result of a successful call.

@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Upstream;
 use crate::policy::Shapes;
-use crate::upstream::catalog::{Detail, ServerDocs};
+use crate::upstream::catalog::{Detail, Prepared, Schemas, ServerDocs};
 use crate::upstream::discovery::Server;
 use crate::upstream::docs::{Known, Refreshed, Searched};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Age, PoolRequest, Purpose, Tool};
 
 impl Upstream {
@@ -107,12 +108,33 @@ impl Upstream {
         self.0.docs.all_known(self.snapshot()).await
     }
 
+    /// Returns the schemas of all tools that the catalogue has. No server is asked.
+    pub async fn known_schemas(&self) -> Schemas {
+        let all = self.all_known_docs().await.into_iter();
+        Schemas::new(
+            all.filter_map(|(server, known)| Some((server.alias.to_string(), known.docs?))).collect(),
+        )
+    }
+
     /// Returns the tools of all servers that fit a query best, best first.
     ///
     /// Servers that were never asked are asked in the background. They are awaited no longer than `patience`; later
     /// searches find what they answer after that.
     pub async fn search(&self, query: &str, limit: usize, detail: Detail, patience: Duration) -> Searched {
         self.0.docs.search(self.snapshot(), query, limit, detail, patience).await
+    }
+
+    /// Returns how far the search model is with the tools of all servers; None without a model.
+    pub async fn search_model(&self) -> Option<Result<Prepared, ModelError>> {
+        self.0.docs.prepared(self.snapshot()).await
+    }
+
+    /// Has the search model read the tools of all servers now, until `report` returns false; None without a model.
+    pub async fn prepare_search_model(
+        &self,
+        report: impl FnMut(Prepared) -> bool + Send + 'static,
+    ) -> Option<Result<Prepared, ModelError>> {
+        self.0.docs.prepare(self.snapshot(), report).await
     }
 
     /// Asks servers again for their tools, a few at once. They come as they answer.

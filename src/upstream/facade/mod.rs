@@ -2,6 +2,7 @@
 
 mod approval;
 mod documentation;
+mod offers;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,6 +27,7 @@ use crate::upstream::docs::{Docs, DocsCache};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::events::Event;
 use crate::upstream::govern::{Wanted, WantedCall, admit, allow, rules_for};
+use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
     Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
@@ -34,6 +36,7 @@ use crate::upstream::questions::{Answers, Askers, CallerGuard};
 use crate::upstream::raw_arguments::RawArguments;
 use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
+use crate::upstream::registry::Registry;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
@@ -45,6 +48,7 @@ pub struct Upstream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     discovery: Discovery,
+    registry: Registry,
     user: User,
     policy: Arc<Policy>,
     telemetry: Telemetry,
@@ -102,6 +106,7 @@ impl Upstream {
         let docs = Docs::new(Arc::clone(&pool), cache);
         Self(Arc::new(Inner {
             user: surroundings.user.clone(),
+            registry: Registry::new(surroundings.registry.as_ref(), &surroundings.state_dir),
             discovery: Discovery::new(surroundings),
             policy,
             telemetry,
@@ -148,9 +153,36 @@ impl Upstream {
         self.0.pool.context().runs.enter(answers, askers)
     }
 
+    /// Returns who is logged in to remote servers.
+    pub fn logins(&self) -> &Logins {
+        &self.0.pool.context().logins
+    }
+
     /// Returns all definitions.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.0.discovery.snapshot()
+    }
+
+    /// As [`Self::snapshot`], for callers that need servers.
+    ///
+    /// # Errors
+    /// The chosen profile does not exist.
+    pub fn usable(&self) -> Result<Arc<Snapshot>, UpstreamError> {
+        let snapshot = self.snapshot();
+        match &snapshot.unknown_profile {
+            Some(unknown) => Err(unknown.clone().into()),
+            None => Ok(snapshot),
+        }
+    }
+
+    /// Returns the registry in which servers are searched.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    /// Returns the definitions, for those that change them.
+    pub fn definitions(&self) -> &Discovery {
+        &self.0.discovery
     }
 
     /// Returns the standard error of a server that is starting, without credentials; None for other servers.
@@ -163,7 +195,7 @@ impl Upstream {
     /// # Errors
     /// There is none, or its definition is not used.
     pub fn server(&self, name: &str) -> Result<Arc<Server>, UpstreamError> {
-        let snapshot = self.snapshot();
+        let snapshot = self.usable()?;
         if let Some(server) = snapshot.get(name) {
             return Ok(Arc::clone(server));
         }
@@ -224,7 +256,7 @@ impl Upstream {
     ) -> Result<CallOutcome, UpstreamError> {
         let cancel = options.cancel;
         if let Some(recorded) = &self.0.recorded {
-            return recorded.call(server, tool, &arguments);
+            return recorded.call(server, (None, tool), &arguments);
         }
         let policy = &self.0.policy;
         let rules = rules_for(policy, server, tool, &options.by)?;
@@ -302,16 +334,16 @@ impl Upstream {
         mask_of_all(self.snapshot())
     }
 
-    /// Records a call of a server that the code may not use.
+    /// Records a call of a server that the code may not use; `kind` says what it is about, if not about a tool.
     pub async fn record_refusal(
         &self,
         server: &str,
-        tool: &str,
+        (kind, tool): (Option<Kind>, &str),
         by: &CalledBy,
         verdict: &'static str,
         why: &str,
     ) {
-        record_refusal(&self.0.audit, server, tool, by, verdict, why).await;
+        record_refusal(&self.0.audit, server, (kind, tool), by, verdict, why).await;
     }
 
     /// Decides whether code may have a package or an artifact. The person may be asked.
@@ -337,7 +369,8 @@ impl Upstream {
     /// Marks the tools that the policy always denies.
     pub fn mark_denied(&self, tools: &mut [ToolItem], by: &CalledBy) {
         let rules = self.0.policy.rules();
-        for item in tools {
+        // A function is no tool: the tools that it calls have rules.
+        for item in tools.iter_mut().filter(|item| item.kind.is_none()) {
             item.denied = match &rules {
                 Ok(None) => false,
                 Ok(Some(rules)) => rules.denies_tool(&item.server, &item.tool, &by.caller()).is_some(),

@@ -1,6 +1,7 @@
 //! Decides each call before it is made. All calls pass here, whoever makes them and however they are written.
 
 mod credentials;
+mod offers;
 mod question;
 mod wanted;
 
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 
-pub(super) use wanted::{Wanted, WantedCall};
+pub(super) use offers::admit_offer;
+pub(super) use wanted::{Wanted, WantedCall, WantedOffer};
 
 use super::called_by::CalledBy;
 use super::denied::Denied;
@@ -19,8 +21,8 @@ use super::person::{FormReply, ask_with_form};
 use super::pool::{Secrets, Tool};
 use super::questions::Answers;
 use crate::policy::{
-    Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Standing, Subject, ToolCall, Turn,
-    Unaccepted, Verdict, schema,
+    Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Spent, Standing, Subject, ToolCall,
+    Turn, Unaccepted, Verdict, schema,
 };
 use crate::telemetry::Telemetry;
 
@@ -35,6 +37,12 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
+    /// Counts a call, and waits for its turn.
+    async fn begin(policy: &Policy, rules: &Rules, server: &str, by: &CalledBy) -> Result<Turn, Spent> {
+        by.used.begin(rules.budgets())?;
+        policy.turn(rules, server).await
+    }
+
     /// Counts what the call has used.
     pub(super) fn end(self, bytes: usize, time: Duration) {
         self.by.used.end(bytes as u64, time);
@@ -80,13 +88,13 @@ pub(super) async fn admit(
             (rule, _) = deciding_rule(policy, &rules, &call).await?;
         }
     }
-    let budgets = rules.budgets();
-    call.by.used.begin(budgets).map_err(|spent| denied(Denied::Budget(spent)))?;
-    let turn = tokio::select! {
-        turn = policy.turn(&rules, &call.server.name) => turn.map_err(|spent| denied(Denied::Budget(spent)))?,
-        () = call.cancel.cancelled() => return Err(cancelled(&call)),
-    };
-    Ok(Admitted { _turn: turn, by: call.by.clone(), rule, was_asked })
+    tokio::select! {
+        admitted = Admitted::begin(policy, &rules, &call.server.name, call.by) => {
+            let turn = admitted.map_err(|spent| denied(Denied::Budget(spent)))?;
+            Ok(Admitted { _turn: turn, by: call.by.clone(), rule, was_asked })
+        }
+        () = call.cancel.cancelled() => Err(cancelled(&call)),
+    }
 }
 
 /// Returns the rule that decides, and whether it asks the person.
@@ -162,10 +170,16 @@ pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), Ups
     let subject = Subject { kind, server: String::new(), name: name.to_owned() };
     let Wanted { answers, telemetry, .. } = wanted;
     let asking = Asking { rule: &rule, subject, by, answers, telemetry };
-    let text = |asked: u32, _| Some(question::text_of_other(kind, name, by, &rule, asked));
+    let text = |asked: u32, _| Some(question::text_of_other(kind, name, None, by, &rule, asked));
     tokio::select! {
-        done = asking.ask(text) => done.map_err(denied),
-        () = wanted.cancel.cancelled() => Err(denied(Denied::Unanswered { rule: rule.clone() })),
+        done = asking.ask(text) => done.map_err(denied)?,
+        () = wanted.cancel.cancelled() => return Err(denied(Denied::Unanswered { rule: rule.clone() })),
+    }
+    // The answer may have come after minutes: what the rules deny by now stays denied.
+    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(()) };
+    match rules.of(kind, name, &by.caller()) {
+        Verdict::Deny(denial) => Err(denied(Denied::Rule(denial))),
+        Verdict::Allow(_) | Verdict::Ask(_) => Ok(()),
     }
 }
 

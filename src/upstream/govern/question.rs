@@ -35,9 +35,19 @@ pub(super) struct Question<'a> {
     pub(super) secrets: &'a Secrets,
 }
 
-/// Returns the question about something else than a call.
-pub(super) fn text_of_other(kind: Kind, name: &str, by: &CalledBy, rule: &RuleName, asked: u32) -> String {
+/// Returns the question about something else than a call; `of` is its server, if it has one.
+pub(super) fn text_of_other(
+    kind: Kind,
+    name: &str,
+    of: Option<&str>,
+    by: &CalledBy,
+    rule: &RuleName,
+    asked: u32,
+) -> String {
     let mut text = format!("Allow code to use this {kind}?\n\n{kind}: {}\n", short(name, 200));
+    if let Some(server) = of {
+        text.push_str(&format!("server: {}\n", short(server, 100)));
+    }
     if let Some(session) = &by.session {
         text.push_str(&format!("session: {}\n", short(session, 100)));
     }

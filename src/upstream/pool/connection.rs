@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use codebridge_runtimes::exec::visible;
 use rmcp::RoleClient;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, ErrorData, GetExtensions,
-    ListToolsRequest, PaginatedRequestParams, RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, GetExtensions, ListToolsRequest,
+    PaginatedRequestParams, RequestMetaObject,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use serde_json::Map;
@@ -20,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
-use super::http::{self, HttpError};
 use super::listing::{Age, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
@@ -52,8 +50,8 @@ const LONGEST_REST: Duration = Duration::from_secs(16);
 /// A connection after its handshake.
 #[derive(Debug)]
 pub(super) struct Connection {
-    parts: ConnectionParts,
-    peer: Peer<RoleClient>,
+    pub(super) parts: ConnectionParts,
+    pub(super) peer: Peer<RoleClient>,
     service: tokio::sync::Mutex<RunningService<RoleClient, Handler>>,
     activity: Arc<Activity>,
     tools: Mutex<Option<KnownTools>>,
@@ -214,11 +212,23 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
-        let CallOptions { progress, answers, unread, at_least, cancel, by } = options;
         // The transport puts the arguments in.
         let mut request =
             CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
         request.extensions_mut().insert(arguments);
+        let outcome = self.ask(tool, ClientRequest::CallToolRequest(request), options, limit).await?;
+        Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
+    }
+
+    /// Sends a request of a caller, who answers what the server asks meanwhile.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        mut request: ClientRequest,
+        options: CallOptions<'_>,
+        limit: Duration,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let CallOptions { progress, answers, unread, at_least, cancel, by } = options;
         let call = self.parts.calls.begin(&answers);
         request.extensions_mut().insert(call.origin());
         if let Some((parent, state)) = by.trace.fields() {
@@ -228,11 +238,9 @@ impl Connection {
             request.extensions_mut().insert(meta);
         }
         let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(at_least));
-        let request = ClientRequest::CallToolRequest(request);
         let expected = Expected::new(progress, unread.map(|results| results.0));
-        let (result, share) = self.request(tool, request, expected, limit, cancel).await?;
-        let outcome = CallOutcome::new(result, share);
-        Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
+        let (result, share) = self.request(method, request, expected, limit, cancel).await?;
+        Ok(CallOutcome::new(result, share))
     }
 
     /// Returns the server's tools.
@@ -362,7 +370,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for its answer, the limit, the cancellation or the end of the server.
-    async fn request(
+    pub(super) async fn request(
         &self,
         method: &str,
         mut request: ClientRequest,
@@ -408,73 +416,6 @@ impl Connection {
             }
             Ok(Err(error)) => Err(self.failed(method, error)),
         }
-    }
-
-    fn failed(&self, method: &str, error: ServiceError) -> UpstreamError {
-        let server = Arc::clone(&self.parts.server);
-        match error {
-            ServiceError::McpError(error) => self.refused(method, error),
-            ServiceError::TransportSend(error) => {
-                let (launch, secrets) = (&self.parts.definition.launch, &self.parts.secrets);
-                if let Some(HttpError::Status { status, body }) = http::http_error(&*error.error)
-                    && let Some(url) = launch.public_url()
-                {
-                    let (url, body) = (secrets.redact(&url), secrets.redact(body));
-                    return UpstreamError::Http {
-                        server,
-                        status: *status,
-                        url,
-                        body,
-                        has_login: launch.has_login(),
-                    };
-                }
-                let why = http::message_of(&*error.error).unwrap_or_else(|| error.error.to_string());
-                UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&why) }
-            }
-            error => {
-                UpstreamError::Unreachable { server, why: self.parts.secrets.redact(&error.to_string()) }
-            }
-        }
-    }
-
-    fn refused(&self, method: &str, error: ErrorData) -> UpstreamError {
-        UpstreamError::Refused {
-            server: Arc::clone(&self.parts.server),
-            method: method.to_owned(),
-            code: error.code.0,
-            message: visible(&self.parts.secrets.redact(&error.message)),
-            data: error.data.map(|data| Box::new(self.parts.secrets.redact_value(data))),
-        }
-    }
-
-    fn malformed(&self, method: &str, why: &str) -> UpstreamError {
-        UpstreamError::Malformed {
-            server: Arc::clone(&self.parts.server),
-            method: method.to_owned(),
-            why: self.parts.secrets.redact(why),
-        }
-    }
-
-    fn dropped(&self, tool: &str, bytes: usize) -> UpstreamError {
-        UpstreamError::Unread { server: Arc::clone(&self.parts.server), tool: tool.to_owned(), bytes }
-    }
-
-    fn cancelled(&self, method: &str) -> UpstreamError {
-        UpstreamError::Cancelled { server: Arc::clone(&self.parts.server), method: method.to_owned() }
-    }
-
-    fn timed_out(&self, method: &str, limit: Duration) -> UpstreamError {
-        UpstreamError::TimedOut {
-            server: Arc::clone(&self.parts.server),
-            method: method.to_owned(),
-            limit,
-            by_definition: self.parts.definition.call_timeout == Some(limit),
-        }
-    }
-
-    async fn ended(&self) -> UpstreamError {
-        let how = self.parts.exit_status().await.unwrap_or_else(|| "it closed the connection".into());
-        UpstreamError::Ended { server: Arc::clone(&self.parts.server), how, stderr: self.parts.stderr() }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::settings::Environment;
 use crate::telemetry::Telemetry;
 use crate::upstream::discovery::Surroundings;
 use crate::upstream::events::{BACKLOG, Event};
+use crate::upstream::login::Logins;
 use crate::upstream::questions::Callers;
 
 /// Limits of time and number.
@@ -61,6 +62,7 @@ pub(in crate::upstream) struct Context {
     pub(super) reaper: Reaper,
     pub(super) starting: Starting,
     pub(super) telemetry: Telemetry,
+    pub(in crate::upstream) logins: Logins,
     /// Whether a server may be this bridge itself.
     pub(in crate::upstream) allow_self: bool,
 }
@@ -83,6 +85,7 @@ impl Context {
             reaper,
             starting: Starting::default(),
             telemetry,
+            logins: Logins::at(&surroundings.state_dir),
             allow_self: surroundings.allow_self,
         }
     }

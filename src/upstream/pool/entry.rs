@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -13,10 +13,12 @@ use super::activity::{IdleLimits, Purpose};
 use super::connection::{CallRequest, Connection, Lease};
 use super::context::{Context, Limits};
 use super::listing::{Age, Listing};
+use super::offers::OfferPages;
 use super::outcome::CallOutcome;
 use super::start::connect;
 use crate::upstream::discovery::{Definition, Server};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::offer::{OfferList, OfferRequest};
 use crate::upstream::options::CallOptions;
 use crate::upstream::raw_arguments::RawArguments;
 
@@ -116,15 +118,46 @@ impl Pool {
         arguments: RawArguments,
         options: CallOptions<'_>,
     ) -> Result<CallOutcome, UpstreamError> {
-        let entry = self.entry(&wanted.server.name);
-        let _permit = tokio::select! {
-            permit = Arc::clone(&entry.permits).acquire_owned() => permit.map_err(|_| UpstreamError::ShuttingDown)?,
-            () = wanted.cancel.cancelled() => return Err(wanted.cancelled(tool)),
-            () = self.closing.cancelled() => return Err(UpstreamError::ShuttingDown),
-        };
-        let lease = self.connect(&entry, &wanted, tool).await?;
+        let (lease, _permit) = self.turn(&wanted, tool).await?;
         let call = CallRequest { tool, arguments, options, limit: self.limits().call };
         lease.connection.call(call).await
+    }
+
+    /// Sends a request about a resource or a prompt to a server, which is started if necessary.
+    pub(in crate::upstream) async fn offer(
+        &self,
+        wanted: PoolRequest<'_>,
+        request: &OfferRequest,
+        options: CallOptions<'_>,
+    ) -> Result<CallOutcome, UpstreamError> {
+        let (lease, _permit) = self.turn(&wanted, request.method()).await?;
+        lease.connection.offer(request, options, self.limits().call).await
+    }
+
+    /// Returns one of the lists of what a server offers beside tools. The server is started if necessary.
+    pub(in crate::upstream) async fn offers(
+        &self,
+        wanted: PoolRequest<'_>,
+        list: OfferList,
+    ) -> Result<OfferPages, UpstreamError> {
+        let entry = self.entry(&wanted.server.name);
+        let lease = self.connect(&entry, &wanted, list.method()).await?;
+        lease.connection.list_offers(list, self.limits(), wanted.cancel).await
+    }
+
+    /// Returns a connection to a server, and the permit for one of its calls at once.
+    async fn turn(
+        &self,
+        wanted: &PoolRequest<'_>,
+        method: &str,
+    ) -> Result<(Lease, OwnedSemaphorePermit), UpstreamError> {
+        let entry = self.entry(&wanted.server.name);
+        let permit = tokio::select! {
+            permit = Arc::clone(&entry.permits).acquire_owned() => permit.map_err(|_| UpstreamError::ShuttingDown)?,
+            () = wanted.cancel.cancelled() => return Err(wanted.cancelled(method)),
+            () = self.closing.cancelled() => return Err(UpstreamError::ShuttingDown),
+        };
+        Ok((self.connect(&entry, wanted, method).await?, permit))
     }
 
     /// Returns the tools of a server, which is started if necessary.

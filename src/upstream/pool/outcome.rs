@@ -22,12 +22,12 @@ const REDACTED: Bounds = Bounds { bytes: 8 << 20, values: 100_000 };
 const HIDDEN: &str = r#"{"content":[{"type":"text","text":"(a failure with credentials in it, which is not shown)"}],"isError":true}"#;
 
 /// Bytes of all pages of a list of tools, and the number of its tools and of all values in them.
-const LARGEST_LIST: usize = 64 << 20;
-const MOST_TOOLS: usize = 10_000;
+pub(super) const LARGEST_LIST: usize = 64 << 20;
+pub(super) const MOST_TOOLS: usize = 10_000;
 const MOST_VALUES: usize = 1_000_000;
 /// Bytes of the name of a tool, and of a cursor.
 const LONGEST_NAME: usize = 512;
-const LONGEST_CURSOR: usize = 64 << 10;
+pub(super) const LONGEST_CURSOR: usize = 64 << 10;
 /// Tools of which a warning says what is wrong.
 const MOST_WARNINGS: usize = 20;
 
@@ -223,11 +223,11 @@ impl Pages {
     }
 }
 
-/// The tools of a page, unread.
+/// The tools of a page, or the resources or prompts, unread.
 #[derive(Debug, Default)]
-struct Entries<'a> {
-    read: Vec<&'a RawValue>,
-    left_out: usize,
+pub(super) struct Entries<'a> {
+    pub(super) read: Vec<&'a RawValue>,
+    pub(super) left_out: usize,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
@@ -237,7 +237,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             type Value = Entries<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of tools")
+                f.write_str("a list")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Entries<'de>, A::Error> {

@@ -8,6 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
+use crate::upstream::login::Bearer;
 
 /// What is shown for a value without a name.
 const HIDDEN: &str = "argument";
@@ -24,11 +25,15 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// Values that must not be shown, each with the name to show instead.
 #[derive(Clone, Default)]
-pub(in crate::upstream) struct Secrets(Vec<(String, String)>);
+pub(in crate::upstream) struct Secrets {
+    values: Vec<(String, String)>,
+    /// The login of the user, whose credentials change.
+    login: Option<Bearer>,
+}
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(_, name)| name)).finish()
+        f.debug_list().entries(self.values.iter().map(|(_, name)| name)).finish()
     }
 }
 
@@ -37,7 +42,7 @@ impl Secrets {
     pub(in crate::upstream) fn of(definition: &Definition) -> Self {
         let mut secrets = Self::default();
         for (name, value) in &definition.filled_in {
-            if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+            if is_secret(name, value) {
                 secrets.add(value, name);
             }
         }
@@ -47,7 +52,7 @@ impl Secrets {
                 let words: Vec<String> = command.split_whitespace().map(String::from).collect();
                 secrets.add_arguments(&words);
                 for (name, value) in env {
-                    if is_sensitive(name) || looks_random(value) || is_key_block(value) {
+                    if is_secret(name, value) {
                         secrets.add(value, name);
                     }
                     secrets.add_url(value, name);
@@ -55,8 +60,11 @@ impl Secrets {
                 }
                 secrets.add_arguments(args);
             }
-            Launch::Http { url, headers, .. } => {
+            Launch::Http { url, headers, options, .. } => {
                 secrets.add_url(url, "url");
+                if let Some(secret) = &options.oauth.client_secret {
+                    secrets.add(secret, "clientSecret");
+                }
                 for (name, value) in headers {
                     secrets.add_credentials(value, name);
                 }
@@ -65,9 +73,19 @@ impl Secrets {
         }
         secrets.add_spellings();
         // A value that contains another one is replaced first.
-        secrets.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-        secrets.0.dedup_by(|left, right| left.0 == right.0);
+        secrets.values.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        secrets.values.dedup_by(|left, right| left.0 == right.0);
         secrets
+    }
+
+    /// Adds the login of the user.
+    pub(in crate::upstream) fn with_login(self, login: Option<Bearer>) -> Self {
+        Self { login, ..self }
+    }
+
+    /// Returns the login of the user.
+    pub(super) fn login(&self) -> Option<Bearer> {
+        self.login.clone()
     }
 
     fn add_openapi(&mut self, openapi: &OpenApi) {
@@ -92,9 +110,21 @@ impl Secrets {
 
     /// Returns the text with a name in brackets in place of each credential.
     pub(in crate::upstream) fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (value, name)| {
+        let text = self.login.as_ref().map_or_else(|| text.to_owned(), |login| login.redact(text));
+        self.values.iter().fold(text, |text, (value, name)| {
             if text.contains(value) { text.replace(value, &format!("[{name}]")) } else { text }
         })
+    }
+
+    /// Returns the text with what a name is replaced by in place of each credential. References to variables stay.
+    pub(in crate::upstream) fn replace(&self, text: &str, by: &mut impl FnMut(&str) -> String) -> String {
+        self.values.iter().fold(text.to_owned(), |text, (value, name)| {
+            if text.contains(value) && !value.contains("${") { text.replace(value, &by(name)) } else { text }
+        })
+    }
+
+    pub(in crate::upstream) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// Replaces credentials in all strings of a value.
@@ -115,7 +145,7 @@ impl Secrets {
         // A credential may also be where a name belongs.
         let name = if words_of(name).any(is_no_word) { HIDDEN } else { name };
         if value.len() >= SHORTEST {
-            self.0.push((value.to_owned(), name.to_owned()));
+            self.values.push((value.to_owned(), name.to_owned()));
         }
         // A key of several lines may be shown line by line, with an indent.
         if value.contains('\n') {
@@ -128,7 +158,7 @@ impl Secrets {
     /// Adds the values as they look in JSON, in a URL and in base64.
     fn add_spellings(&mut self) {
         let mut others = Vec::new();
-        for (value, name) in &self.0 {
+        for (value, name) in &self.values {
             let json = Value::from(value.as_str()).to_string();
             others.push((json[1..json.len() - 1].to_owned(), name.clone()));
             others.push((utf8_percent_encode(value, RESERVED).to_string(), name.clone()));
@@ -136,7 +166,7 @@ impl Secrets {
             let base64 = STANDARD.encode(value);
             others.push((base64.trim_end_matches('=').to_owned(), name.clone()));
         }
-        self.0.extend(others);
+        self.values.extend(others);
     }
 
     /// Adds the value of `Authorization: Bearer x`, a header as an argument; `is_header` = it certainly is one.
@@ -247,6 +277,21 @@ fn end_of_authority(rest: &str) -> usize {
     }
 }
 
+/// Whether the value of a variable, of a header or in a query is a credential.
+pub fn is_credential(name: &str, value: &str) -> bool {
+    is_secret(name, value) || has_password(value)
+}
+
+fn is_secret(name: &str, value: &str) -> bool {
+    is_sensitive(name) || looks_random(value) || is_key_block(value)
+}
+
+/// Whether a value is a URL with a user.
+fn has_password(value: &str) -> bool {
+    let rest = value.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest[..end_of_authority(rest)].contains('@'))
+}
+
 /// Returns the parts of a name such as `--api-key` or `GITHUB_TOKEN`.
 fn words_of(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
@@ -286,6 +331,8 @@ fn looks_random(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn of(launch: Launch) -> Secrets {
@@ -364,6 +411,7 @@ mod tests {
             url: "https://u:abcdef1@h/mcp?key=abcdef2#x".into(),
             headers: pairs(&[("Authorization", "Bearer abcdef3"), ("X-Id", "abcdef4")]),
             older: false,
+            options: Arc::default(),
         });
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 'Bearer abcdef3' abcdef3 abcdef4 h"),
@@ -373,7 +421,7 @@ mod tests {
 
     #[test]
     fn credentials_of_an_api_are_not_shown() {
-        let secrets = of(Launch::OpenApi(std::sync::Arc::new(OpenApi {
+        let secrets = of(Launch::OpenApi(Arc::new(OpenApi {
             document: DocumentPlace::Url("https://h/openapi.json?key=abcdef1".into()),
             base_url: Some("https://u:abcdef2@h/v1".into()),
             auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
@@ -423,6 +471,7 @@ mod tests {
             url: "https://ann:abc%20def@h/AbCdEfGhIjKlMnOpQrSt0123/mcp".into(),
             headers: pairs(&[("X-Key", "abc\"d/ef")]),
             older: false,
+            options: Arc::default(),
         });
         let text =
             r#"{"k": "abc\"d/ef"} abc%22d%2Fef YWJjImQvZWY= YW5uOmFiYyUyMGRlZg== AbCdEfGhIjKlMnOpQrSt0123"#;

@@ -17,7 +17,7 @@ use super::connection::{Connection, ConnectionParts};
 use super::context::Context;
 use super::environment::environment;
 use super::handler::{Calls, Handler};
-use super::http::{self, HttpError, OlderTransport};
+use super::http::{self, HttpError, OlderTransport, Remote};
 use super::notices::{Printed, ServerNotices};
 use super::process::{self, Launching, SpawnError};
 use super::secrets::Secrets;
@@ -26,6 +26,7 @@ use super::stdio::StdioTransport;
 use crate::mcp::client::Inbox;
 use crate::upstream::discovery::{Definition, Launch, OWN_NAMES, Server, Skip};
 use crate::upstream::error::{Remedy, UpstreamError};
+use crate::upstream::login::{Bearer, LoginError};
 use crate::upstream::openapi::OpenApiTransport;
 
 /// Transport and handshake.
@@ -56,6 +57,8 @@ struct Failure {
     remedy: Option<Remedy>,
     /// The error response of a remote server: its status, and the start of its body.
     response: Option<(StatusCode, String)>,
+    /// Why the login of the user cannot be used.
+    login: Option<Box<LoginError>>,
     advice: Advice,
 }
 
@@ -67,6 +70,7 @@ impl Failure {
             stderr: String::new(),
             remedy: None,
             response: None,
+            login: None,
             advice: Advice::None,
         }
     }
@@ -80,6 +84,7 @@ impl Failure {
     fn with_http(mut self, error: &HttpError) -> Self {
         match error {
             HttpError::Status { status, body } => self.response = Some((*status, body.clone())),
+            HttpError::Login(error) => self.login = Some(Box::new(error.clone())),
             HttpError::Certificate { is_unknown: true, .. } => self.remedy = Some(Remedy::TrustIssuer),
             _ => {}
         }
@@ -98,8 +103,11 @@ impl Failure {
         Self { printed, stderr, remedy, ..self }
     }
 
-    fn into_error(self, server: &Server, definition: &Definition) -> UpstreamError {
-        let secrets = Secrets::of(definition);
+    fn into_error(self, server: &Server, definition: &Definition, login: Option<Bearer>) -> UpstreamError {
+        if let Some(error) = self.login {
+            return UpstreamError::Login(error);
+        }
+        let secrets = Secrets::of(definition).with_login(login);
         let url = definition.launch.public_url().map(|url| secrets.redact(&url));
         if let (Some((status, body)), Some(url)) = (&self.response, &url) {
             let (server, has_login) = (Arc::clone(&server.name), definition.launch.has_login());
@@ -133,7 +141,8 @@ pub(super) async fn connect(
         Launch::Http { older: true, .. } => Protocol::Older,
         _ => Protocol::Initialize,
     };
-    let failure = match connect_by(first, server, &definition, context).await {
+    let bearer = context.logins.bearer(&server.name, &definition.launch);
+    let failure = match connect_by(first, server, &definition, &bearer, context).await {
         Ok(connection) => return Ok(connection),
         Err(failure) => failure,
     };
@@ -144,21 +153,22 @@ pub(super) async fn connect(
         _ => None,
     };
     if let Some(second) = second
-        && let Ok(connection) = connect_by(second, server, &definition, context).await
+        && let Ok(connection) = connect_by(second, server, &definition, &bearer, context).await
     {
         return Ok(connection);
     }
     // The first attempt is the one that the definition asks for.
-    Err(failure.into_error(server, &definition))
+    Err(failure.into_error(server, &definition, bearer))
 }
 
 async fn connect_by(
     protocol: Protocol,
     server: &Server,
     definition: &Arc<Definition>,
+    bearer: &Option<Bearer>,
     context: &Context,
 ) -> Result<Arc<Connection>, Failure> {
-    let secrets = Arc::new(Secrets::of(definition));
+    let secrets = Arc::new(Secrets::of(definition).with_login(bearer.clone()));
     let (on_tools_changed, tools_changed) = watch::channel(0);
     let name = Arc::clone(&server.name);
     let printed = Printed::default();
@@ -273,14 +283,16 @@ async fn handshake(
             let transport = StdioTransport::new(process, stdin, stdout, inbox, parts.gone.clone());
             serve(handler, transport, protocol).await
         }
-        Launch::Http { url, headers, .. } if protocol == Protocol::Older => {
-            let opened = OlderTransport::open(url, headers, inbox, parts.gone.clone()).await;
+        Launch::Http { url, headers, options, .. } if protocol == Protocol::Older => {
+            let remote = Remote { url, headers, options, bearer: parts.secrets.login() };
+            let opened = OlderTransport::open(remote, inbox, parts.gone.clone()).await;
             let transport = opened.map_err(|error| Failure::new(error.to_string()).with_http(&error))?;
             serve(handler, transport, protocol).await
         }
-        Launch::Http { url, headers, .. } => {
+        Launch::Http { url, headers, options, .. } => {
+            let remote = Remote { url, headers, options, bearer: parts.secrets.login() };
             let transport =
-                http::streamable(url, headers, context.limits.calls_at_once, inbox, parts.calls.clone())
+                http::streamable(remote, context.limits.calls_at_once, inbox, parts.calls.clone())
                     .map_err(|error| Failure::new(error.to_string()))?;
             serve(handler, transport, protocol).await
         }

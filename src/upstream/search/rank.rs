@@ -8,7 +8,7 @@ use super::weights;
 const FULL_MATCH: f32 = 0.5;
 
 /// A tool that matches a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hit {
     /// The position of the server in the index.
     pub server: usize,

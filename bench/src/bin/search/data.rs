@@ -3,10 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use codebridge::upstream::ToolDoc;
-use codebridge::upstream::search::{Boilerplate, Index, IndexedServer, Terms};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -88,15 +86,4 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<T> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let bytes = fs::read(path).map_err(named)?;
     serde_json::from_slice(&bytes).map_err(|error| named(error.into()))
-}
-
-pub(crate) fn index(servers: &[Server]) -> Index {
-    let indexed: Vec<_> = servers
-        .iter()
-        .map(|server| IndexedServer {
-            name: server.name.clone(),
-            terms: Arc::new(Terms::of(&server.docs, &Boilerplate::of(&server.docs))),
-        })
-        .collect();
-    Index::new(&indexed)
 }

@@ -63,7 +63,7 @@ fn at_size(servers: &[Server], queries: &[Query], tools: usize, table: &mut Tabl
 }
 
 /// Stores the servers, repeated under other names, until there are this many tools.
-fn fill(catalog: &Catalog, servers: &[Server], tools: usize) -> Vec<ListedServer> {
+pub(crate) fn fill(catalog: &Catalog, servers: &[Server], tools: usize) -> Vec<ListedServer> {
     let mut listed = Vec::new();
     let mut left = tools;
     for (round, server) in (0..).flat_map(|round| servers.iter().map(move |server| (round, server))) {

@@ -3,19 +3,19 @@
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use codebridge_runtimes::exec::visible_line;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Response};
+use reqwest::{Client, Response};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rustls::CertificateError;
 
 use super::turns::{Reading, Turns};
+use crate::upstream::discovery::HttpOptions;
+use crate::upstream::http_client::{CertificateFileError, builder, plain_builder};
+use crate::upstream::login::LoginError;
 
-/// How long connecting may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Redirects that are followed.
 const MOST_REDIRECTS: usize = 10;
 /// Bytes that are read of the body of an error response.
@@ -25,7 +25,7 @@ const SHOWN: usize = 300;
 
 /// Why an HTTP request failed. None of the texts contains a URL.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::upstream::pool) enum HttpError {
+pub(in crate::upstream) enum HttpError {
     #[error("could not create an HTTP client: {}", innermost(.0))]
     Client(Arc<reqwest::Error>),
     /// There is no response, or only a part of one.
@@ -44,6 +44,11 @@ pub(in crate::upstream::pool) enum HttpError {
         /// The start of the body, after a colon.
         body: String,
     },
+    /// Nothing was sent.
+    #[error("{0}")]
+    Login(LoginError),
+    #[error(transparent)]
+    CertificateFile(CertificateFileError),
     #[error("it responded with {0} instead of a message")]
     ContentType(String),
     #[error("its response is longer than {0} bytes")]
@@ -142,28 +147,25 @@ pub(in crate::upstream::pool) fn message_of(error: &(dyn Error + 'static)) -> Op
     None
 }
 
-/// Returns the client that all connections share.
-pub(super) fn client(url: &str) -> Result<Client, HttpError> {
+/// Returns the client that all connections share, or one with the certificates of a definition.
+pub(in crate::upstream) fn client(url: &str, options: &HttpOptions) -> Result<Client, HttpError> {
     static VERIFYING: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
     static WITHOUT_AUTHORITIES: OnceLock<Result<Client, Arc<reqwest::Error>>> = OnceLock::new();
-    let made = VERIFYING.get_or_init(|| builder().build().map_err(Arc::new));
+    if options.ca_file.is_some() || options.client_cert.is_some() {
+        let own = builder(options, true).map_err(HttpError::CertificateFile)?;
+        let made = own.redirect(same_origin_only()).build();
+        return made.map_err(|error| HttpError::Client(Arc::new(error)));
+    }
+    let common = || plain_builder().redirect(same_origin_only());
+    let made = VERIFYING.get_or_init(|| common().build().map_err(Arc::new));
     let is_plain = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http:"));
     let made = if made.is_err() && is_plain {
         // The system has no certificate authorities, and plain HTTP needs none.
-        WITHOUT_AUTHORITIES.get_or_init(|| builder().tls_certs_only([]).build().map_err(Arc::new))
+        WITHOUT_AUTHORITIES.get_or_init(|| common().tls_certs_only([]).build().map_err(Arc::new))
     } else {
         made
     };
     made.clone().map_err(HttpError::Client)
-}
-
-fn builder() -> ClientBuilder {
-    // Another part of the program may have installed the same provider before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder()
-        .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT_LIMIT)
-        .redirect(same_origin_only())
 }
 
 /// Follows redirects that keep the message and the origin: credentials travel with it.

@@ -3,23 +3,23 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{HeaderMap, HeaderValue, header};
-use reqwest::{Client, Url};
+use http::{HeaderMap, HeaderValue, Method, header};
+use reqwest::Url;
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{HttpError, client, error_response, header_map, is_of_type, unexpected_type};
+use super::client::{HttpError, is_of_type, unexpected_type};
 use super::events::{Data, EventReader};
+use super::sender::{Remote, Sender};
 use super::turns::Turns;
 use crate::mcp::client::Inbox;
 use crate::upstream::pool::wire::WireMessage;
 
 /// Our side of the transport.
 pub(in crate::upstream::pool) struct OlderTransport {
-    http: Client,
-    headers: HeaderMap,
+    sender: Sender,
     endpoint: Url,
     events: EventReader,
     ready: VecDeque<ServerJsonRpcMessage>,
@@ -31,18 +31,16 @@ pub(in crate::upstream::pool) struct OlderTransport {
 impl OlderTransport {
     /// Opens the stream and waits for its first event.
     pub(in crate::upstream::pool) async fn open(
-        url: &str,
-        headers: &[(String, String)],
+        remote: Remote<'_>,
         inbox: Inbox,
         gone: CancellationToken,
     ) -> Result<Self, HttpError> {
-        let http = client(url)?;
-        let headers = header_map(headers);
-        let mut for_stream = headers.clone();
-        for_stream.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let response = http.get(url).headers(for_stream).send().await?;
+        let url = remote.url;
+        let sender = Sender::new(remote)?;
+        let accepted = (header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = sender.send(Method::GET, url, HeaderMap::from_iter([accepted]), None).await?;
         if !response.status().is_success() {
-            return Err(error_response(response).await.0);
+            return Err(sender.refused(response).await.0);
         }
         if !is_of_type(&response, "text/event-stream") {
             return Err(unexpected_type(&response));
@@ -57,8 +55,7 @@ impl OlderTransport {
             }
         };
         Ok(Self {
-            http,
-            headers,
+            sender,
             endpoint: endpoint.ok_or(HttpError::NoEndpoint)?,
             events,
             ready: VecDeque::new(),
@@ -83,20 +80,21 @@ impl Transport<RoleClient> for OlderTransport {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), HttpError>> + Send + 'static {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).note(&message);
-        let mut headers = self.headers.clone();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let request = self.http.post(self.endpoint.clone()).headers(headers);
+        let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = HeaderMap::from_iter([json]);
+        let (sender, endpoint) = (self.sender.clone(), self.endpoint.clone());
         let inbox = Arc::clone(&self.inbox);
         async move {
             let body =
                 WireMessage::new(&message).map_err(|error| HttpError::Connection(error.to_string()))?;
-            let sent = request.body(body.into_bytes().await).send().await;
+            let body = Some(body.into_bytes().await);
+            let sent = sender.send(Method::POST, endpoint.as_str(), headers, body).await;
             let lock = || inbox.lock().unwrap_or_else(PoisonError::into_inner);
             lock().replied(&message);
             let failed = match sent {
                 Ok(response) if response.status().is_success() => return Ok(()),
-                Ok(response) => error_response(response).await.0,
-                Err(error) => error.into(),
+                Ok(response) => sender.refused(response).await.0,
+                Err(error) => error,
             };
             if let ClientJsonRpcMessage::Request(request) = &message {
                 lock().withdraw(&request.id);

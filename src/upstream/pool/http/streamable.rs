@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use reqwest::{Client, Response};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, RequestId, ServerJsonRpcMessage};
+use reqwest::Response;
+use rmcp::model::{ClientJsonRpcMessage, GetExtensions, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
@@ -15,8 +15,9 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use super::client::{HttpError, body, client, error_response, header_map, is_of_type, unexpected_type};
+use super::client::{HttpError, body, is_of_type, unexpected_type};
 use super::events::{Event, EventReader};
+use super::sender::{Remote, Sender};
 use super::turns::Turns;
 use crate::mcp::client::{Inbox, Unaccepted, is_message, is_reply};
 use crate::upstream::pool::handler::{CallOrigin, Calls};
@@ -31,17 +32,16 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 type Failed = StreamableHttpError<HttpError>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// Returns a transport to a URL.
+/// Returns a transport to a server.
 pub(in crate::upstream::pool) fn streamable(
-    url: &str,
-    headers: &[(String, String)],
+    remote: Remote<'_>,
     calls_at_once: usize,
     inbox: Inbox,
     calls: Calls,
 ) -> Result<StreamableHttpClientTransport<Posts>, HttpError> {
+    let url = remote.url;
     let posts = Posts {
-        http: client(url)?,
-        headers: header_map(headers),
+        sender: Sender::new(remote)?,
         inbox: Arc::new(Mutex::new(inbox)),
         calls,
         turns: Turns::default(),
@@ -53,8 +53,7 @@ pub(in crate::upstream::pool) fn streamable(
 /// Sends messages and reads the responses.
 #[derive(Debug, Clone)]
 pub(in crate::upstream::pool) struct Posts {
-    http: Client,
-    headers: HeaderMap,
+    sender: Sender,
     inbox: Arc<Mutex<Inbox>>,
     calls: Calls,
     turns: Turns,
@@ -74,19 +73,14 @@ impl Posts {
         protocol_headers: HeaderMap,
         body: Option<Vec<u8>>,
     ) -> Result<Response, HttpError> {
-        let mut headers = self.headers.clone();
-        // A `HeaderMap` replaces headers, other collections add to them.
-        headers.extend(protocol_headers);
+        let mut headers = protocol_headers;
         if let Some(session) = session.and_then(|session| HeaderValue::from_str(session).ok()) {
             headers.insert(SESSION, session);
         }
-        let mut request = self.http.request(method, url);
-        if let Some(body) = body {
+        if body.is_some() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-            request = request.body(body);
         }
-        let request = request.headers(headers);
-        Ok(request.send().await?)
+        self.sender.send(method, url, headers, body).await
     }
 
     /// Reads the response to a message.
@@ -104,7 +98,7 @@ impl Posts {
             return Err(StreamableHttpError::SessionExpired);
         }
         if !status.is_success() {
-            let (error, bytes) = error_response(response).await;
+            let (error, bytes) = self.sender.refused(response).await;
             // A server that understood the message answers it in the body. One that demands a login has not read it.
             let is_login = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             let answer = match request {
@@ -234,10 +228,7 @@ impl StreamableHttpClient for Posts {
         let _replying = is_reply(&message).then(|| Replying { posts: self, message: &message });
         let (request, origin) = match &message {
             ClientJsonRpcMessage::Request(request) => {
-                let origin = match &request.request {
-                    ClientRequest::CallToolRequest(call) => call.extensions().get::<CallOrigin>().copied(),
-                    _ => None,
-                };
+                let origin = request.request.extensions().get::<CallOrigin>().copied();
                 (Some(request.id.clone()), origin)
             }
             _ => (None, None),
@@ -292,7 +283,7 @@ impl StreamableHttpClient for Posts {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         if !response.status().is_success() {
-            return Err(StreamableHttpError::Client(error_response(response).await.0));
+            return Err(StreamableHttpError::Client(self.sender.refused(response).await.0));
         }
         Ok(self.events(response, None))
     }

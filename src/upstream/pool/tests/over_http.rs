@@ -194,7 +194,7 @@ async fn a_server_elsewhere_that_says_no_is_quoted_without_credentials() {
 #[tokio::test]
 async fn a_server_that_wants_a_login_is_given_one_in_its_definition() {
     for (headers, hint) in [
-        (json!({}), "put a token into \"headers\" of its definition"),
+        (json!({}), "run `codebridge servers login fake`, or put a token into \"headers\" of its definition"),
         (json!({ "Authorization": "Bearer key-123456" }), "check the token in \"headers\" of its definition"),
     ] {
         let web = Web::with("/auth?key=key-123456", json!({ "headers": headers })).await;

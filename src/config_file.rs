@@ -1,9 +1,14 @@
-//! The file of a client: read, copied, and replaced in one step.
+//! A file of definitions, of a client or of our own: read, copied, and replaced in one step.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// The mode of a file that is its user's alone.
+const PRIVATE: u32 = 0o600;
 
 /// A file that could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +21,7 @@ pub enum FileError {
 
 /// A file as it was when it was read.
 #[derive(Debug)]
-pub(super) struct ConfigFile {
+pub(crate) struct ConfigFile {
     /// The file itself: behind links, which people use to share configurations.
     path: PathBuf,
     /// None if there is no file.
@@ -24,7 +29,7 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    pub(super) fn read(path: &Path) -> Result<Self, FileError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
         let error = |source| FileError::Read { path: path.to_owned(), source };
         match fs::read_to_string(path) {
             Ok(text) => Ok(Self { path: path.canonicalize().map_err(error)?, text: Some(text) }),
@@ -36,43 +41,62 @@ impl ConfigFile {
         }
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
     }
 
     /// Writes another text, and returns the copy of the old file.
-    pub(super) fn replace(&self, text: &str) -> Result<Option<PathBuf>, FileError> {
-        let error = |source| FileError::Write { path: self.path.clone(), source };
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(folder).map_err(error)?;
-        let old = match self.text {
-            Some(_) => Some(fs::metadata(&self.path).map_err(error)?),
-            None => None,
-        };
+    pub(crate) fn replace(&self, text: &str) -> Result<Option<PathBuf>, FileError> {
+        let old = self.metadata()?;
         // Such files contain credentials: a new one is the user's alone.
-        let mode = old.as_ref().map_or(0o600, MetadataExt::mode);
-        let mut file = tempfile::Builder::new()
-            .prefix(".codebridge-")
-            .permissions(Permissions::from_mode(0o600))
-            .tempfile_in(folder)
-            .map_err(error)?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| match &old {
-            // With `sudo` the file stays the user's.
-            Some(old) if old.uid() != rustix::process::geteuid().as_raw() => {
-                fchown(file.as_file(), Some(old.uid()), Some(old.gid()))
-            }
-            _ => Ok(()),
-        });
-        written
-            .and_then(|()| file.as_file().set_permissions(Permissions::from_mode(mode)))
-            .and_then(|()| file.as_file().sync_all())
-            .map_err(error)?;
+        let mode = old.as_ref().map_or(PRIVATE, MetadataExt::mode);
+        let file = self.beside(text, old.as_ref(), mode)?;
         let backup = match &self.text {
             Some(old) => Some(self.back_up(old, mode)?),
             None => None,
         };
-        file.persist(&self.path).map_err(|refused| error(refused.error))?;
+        self.put(file)?;
         Ok(backup)
+    }
+
+    /// Writes another text, which from then on is the user's alone. There is no copy of the old one.
+    pub(crate) fn replace_private(&self, text: &str) -> Result<(), FileError> {
+        let old = self.metadata()?;
+        self.put(self.beside(text, old.as_ref(), PRIVATE)?)
+    }
+
+    fn write_error(&self, source: io::Error) -> FileError {
+        FileError::Write { path: self.path.clone(), source }
+    }
+
+    fn metadata(&self) -> Result<Option<Metadata>, FileError> {
+        let old = self.text.is_some().then(|| fs::metadata(&self.path)).transpose();
+        old.map_err(|error| self.write_error(error))
+    }
+
+    /// Writes a file that is to replace this one.
+    fn beside(&self, text: &str, old: Option<&Metadata>, mode: u32) -> Result<NamedTempFile, FileError> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let write = || {
+            fs::create_dir_all(folder)?;
+            let mut file = tempfile::Builder::new()
+                .prefix(".codebridge-")
+                .permissions(Permissions::from_mode(PRIVATE))
+                .tempfile_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            // With `sudo` the file stays the user's.
+            if let Some(old) = old.filter(|old| old.uid() != rustix::process::geteuid().as_raw()) {
+                fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
+            }
+            file.as_file().set_permissions(Permissions::from_mode(mode))?;
+            file.as_file().sync_all()?;
+            Ok(file)
+        };
+        write().map_err(|error| self.write_error(error))
+    }
+
+    fn put(&self, file: NamedTempFile) -> Result<(), FileError> {
+        file.persist(&self.path).map(drop).map_err(|refused| self.write_error(refused.error))
     }
 
     /// Copies the old text beside the file, under the first name that is free.
@@ -131,6 +155,18 @@ mod tests {
         assert_eq!(file.replace("{}").unwrap(), None);
         assert_eq!(fs::read_to_string(&path).unwrap(), "{}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_private_file_is_its_users_alone_from_then_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("servers.json");
+        fs::write(&path, "one").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        ConfigFile::read(&path).unwrap().replace_private("two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! What looks show, and what the result shows then.
+
+use super::*;
+use crate::session::Stream;
+use crate::upstream::NoAnswers;
+
+const BOUNDS: Bounds = Bounds { stdout: 1000, pictures: PictureBudget { count: 2, bytes: 1000 }, runs: 8 };
+
+fn run() -> BackgroundRun {
+    let run = BackgroundRun::new("main".into(), &NoAnswers::default(), BOUNDS);
+    run.begin(7, None, WaitsFor(Box::new(Vec::new)));
+    run
+}
+
+fn picture(has_data: bool) -> Picture {
+    Picture { mime: "image/png".into(), bytes: 3, size: (1, 1), data: has_data.then(|| vec![1, 2, 3]) }
+}
+
+/// The outcome of a run with so many pictures, of which the first have a place in it.
+fn outcome(pictures: usize) -> RunOutcome {
+    let displays = (1..=pictures).map(|number| Display {
+        uri: format!("codebridge://runs/7/display/{number}"),
+        after_line: 0,
+        forms: Vec::new(),
+        picture: Some(picture(number <= BOUNDS.pictures.count)),
+    });
+    RunOutcome {
+        run_id: 7,
+        status: Status::Success,
+        failure: None,
+        error: None,
+        displays: displays.collect(),
+        ..RunOutcome::not_started(Failure::Code, String::new())
+    }
+}
+
+fn shown(outcome: &RunOutcome) -> Vec<(&str, bool)> {
+    let of = |display: &'_ Display| display.picture.as_ref().is_some_and(|one| one.data.is_some());
+    outcome.displays.iter().map(|display| (display.uri.rsplit('/').next().unwrap(), of(display))).collect()
+}
+
+#[tokio::test]
+async fn pictures_after_those_that_looks_have_shown_are_in_the_result() {
+    let run = run();
+    for number in 1..=2 {
+        run.take_in(Progress::Displayed(number, picture(true)));
+    }
+    assert_eq!(shown(&run.running()), [("1", true), ("2", true)]);
+    for number in 3..=5 {
+        run.take_in(Progress::Displayed(number, picture(true)));
+    }
+    run.end(outcome(5));
+    let ended = run.lock().ended();
+    assert_eq!(shown(&ended), [("3", true), ("4", true), ("5", false)], "each result has space for two");
+}
+
+#[tokio::test]
+async fn nothing_is_kept_for_looks_once_the_result_has_it() {
+    let run = run();
+    run.take_in(Progress::Output(OutputStream::Stdout, b"one\n".to_vec()));
+    run.take_in(Progress::Displayed(1, picture(true)));
+    run.end(outcome(1));
+    let state = run.lock();
+    assert!(state.displays.is_empty());
+    assert_eq!(state.stdout.lines(), 0);
+    drop(state);
+    assert_eq!(shown(&run.lock().ended()), [("1", true)]);
+    let partly = self::run();
+    partly.take_in(Progress::Output(OutputStream::Stdout, b"one\n".to_vec()));
+    assert_eq!(partly.running().stdout.text, "one\n");
+    partly.take_in(Progress::Output(OutputStream::Stdout, b"two\n".to_vec()));
+    partly.end(outcome(0));
+    assert_eq!(partly.lock().ended().stdout.text, "two\n");
+    assert_eq!(partly.lock().stdout.take(false), Stream::default());
+}

@@ -1,0 +1,289 @@
+//! What tools mean: a vector for each, made once by the user's search model, in a file beside the documentation.
+//!
+//! Making them takes a moment for each tool. That is done in the background, on one thread of low priority; searches compare
+//! words alone until all is there.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::disk::{UNFINISHED, VECTORS, create_folder};
+use super::server_docs::ServerDocs;
+use crate::upstream::meaning::{
+    Encoder, MODEL, MOST_BY_MEANING, Model, ModelError, Priority, TOKENIZER, Vector,
+};
+
+/// Bytes of a file of vectors.
+const LARGEST: u64 = 64 << 20;
+
+/// The number of a text: the beginning of its hash.
+type TextId = u64;
+
+/// The vectors of one server's tools as a file has them.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+struct Kept {
+    /// The model that made them.
+    model: [u8; 32],
+    vectors: HashMap<TextId, Vector>,
+}
+
+/// The vectors of one server's tools, in their order.
+#[derive(Debug)]
+struct Ready {
+    docs: Arc<ServerDocs>,
+    vectors: Vec<Vector>,
+}
+
+/// A server, by the key of its definition.
+pub(super) type Keyed = (Arc<str>, Arc<ServerDocs>);
+
+/// How much is prepared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prepared {
+    pub tools: usize,
+    pub ready: usize,
+}
+
+/// The user's search model, and what it made of the tools.
+#[derive(Debug)]
+pub(super) struct Meanings {
+    /// The folder of the model.
+    model: PathBuf,
+    /// The folder of the catalogue.
+    folder: PathBuf,
+    loaded: OnceLock<Result<Loaded, ModelError>>,
+    ready: Mutex<HashMap<Arc<str>, Arc<Ready>>>,
+    /// Whether a thread makes vectors.
+    is_preparing: Mutex<bool>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    model: Arc<Model>,
+    /// Of this content of the folder.
+    id: [u8; 32],
+    /// Reads queries.
+    encoder: Encoder,
+}
+
+impl Meanings {
+    pub(super) fn new(model: PathBuf, folder: PathBuf) -> Self {
+        Self {
+            model,
+            folder,
+            loaded: OnceLock::new(),
+            ready: Mutex::default(),
+            is_preparing: Mutex::default(),
+        }
+    }
+
+    /// Returns the tools that are nearest to a query, best first: positions of servers and of their tools. None while vectors are
+    /// being made, and where the model cannot be used.
+    pub(super) fn nearest(self: &Arc<Self>, servers: &[Keyed], query: &str) -> Option<Vec<(usize, usize)>> {
+        let loaded = self.loaded().ok()?;
+        let ready: Vec<_> = servers.iter().map(|server| self.ready(server, loaded)).collect();
+        if ready.iter().any(Option::is_none) {
+            self.prepare(servers);
+            return None;
+        }
+        let wanted = loaded.encoder.encode(query);
+        let wanted = wanted.inspect_err(|error| tracing::debug!(%error, "could not encode a query")).ok()?;
+        let mut near = Vec::new();
+        for (server, ready) in ready.iter().flatten().enumerate() {
+            let tools = ready.vectors.iter().enumerate();
+            near.extend(tools.map(|(tool, vector)| (wanted.similarity(vector), (server, tool))));
+        }
+        near.sort_by(|a, b| b.0.total_cmp(&a.0));
+        near.truncate(MOST_BY_MEANING);
+        Some(near.into_iter().map(|(_, place)| place).collect())
+    }
+
+    /// Makes all vectors that are missing, and calls `report` for each tool, until it returns false. Takes long.
+    ///
+    /// # Errors
+    /// The model cannot be used.
+    pub(super) fn prepare_all(
+        self: &Arc<Self>,
+        servers: &[Keyed],
+        mut report: impl FnMut(Prepared) -> bool,
+    ) -> Result<Prepared, ModelError> {
+        let loaded = self.loaded().map_err(Clone::clone)?;
+        let mut prepared = self.prepared(servers)?;
+        let mut goes_on = true;
+        for server in servers {
+            self.prepare_one(server, loaded, &loaded.encoder, &mut || {
+                prepared.ready += 1;
+                goes_on = report(prepared);
+                goes_on
+            });
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Returns how many tools have vectors.
+    ///
+    /// # Errors
+    /// The model cannot be used.
+    pub(super) fn prepared(&self, servers: &[Keyed]) -> Result<Prepared, ModelError> {
+        let loaded = self.loaded().map_err(Clone::clone)?;
+        let mut prepared = Prepared::default();
+        for (key, docs) in servers {
+            let kept = self.kept(key, loaded);
+            let texts = texts(docs);
+            prepared.tools += texts.len();
+            prepared.ready += texts.iter().filter(|text| kept.vectors.contains_key(&id_of(text))).count();
+        }
+        Ok(prepared)
+    }
+
+    fn loaded(&self) -> Result<&Loaded, &ModelError> {
+        let load = || {
+            let model = Model::load(&self.model)?;
+            let encoder = Encoder::start(&model, Priority::Usual);
+            Ok(Loaded { model, id: id_of_model(&self.model), encoder })
+        };
+        let load = || {
+            load().inspect_err(|error: &ModelError| {
+                tracing::warn!(%error, hint = error.hint(), "tools are searched by words alone");
+            })
+        };
+        self.loaded.get_or_init(load).as_ref()
+    }
+
+    /// Returns the vectors of a server's tools; None unless all are there.
+    fn ready(&self, (key, docs): &Keyed, loaded: &Loaded) -> Option<Arc<Ready>> {
+        if let Some(ready) = lock(&self.ready).get(key).filter(|ready| Arc::ptr_eq(&ready.docs, docs)) {
+            return Some(Arc::clone(ready));
+        }
+        let kept = self.kept(key, loaded);
+        let vectors =
+            texts(docs).iter().map(|text| kept.vectors.get(&id_of(text)).cloned()).collect::<Option<_>>()?;
+        let ready = Arc::new(Ready { docs: Arc::clone(docs), vectors });
+        lock(&self.ready).insert(Arc::clone(key), Arc::clone(&ready));
+        Some(ready)
+    }
+
+    /// Makes what is missing in the background, unless that is being done.
+    fn prepare(self: &Arc<Self>, servers: &[Keyed]) {
+        let mut is_preparing = lock(&self.is_preparing);
+        if *is_preparing {
+            return;
+        }
+        let (meanings, servers) = (Arc::downgrade(self), servers.to_vec());
+        let work = move || {
+            let Some(encoder) = meanings.upgrade().and_then(|owner| owner.slow_encoder()) else { return };
+            for server in &servers {
+                let Some(owner) = meanings.upgrade() else { return };
+                let Ok(loaded) = owner.loaded() else { break };
+                // Where nobody searches any more, this is the last owner.
+                owner.prepare_one(server, loaded, &encoder, &mut || Arc::strong_count(&owner) > 1);
+            }
+            if let Some(owner) = meanings.upgrade() {
+                *lock(&owner.is_preparing) = false;
+            }
+        };
+        *is_preparing = thread::Builder::new().name("search-model-docs".into()).spawn(work).is_ok();
+    }
+
+    fn slow_encoder(&self) -> Option<Encoder> {
+        Some(Encoder::start(&self.loaded().ok()?.model, Priority::Low))
+    }
+
+    fn prepare_one(
+        &self,
+        (key, docs): &Keyed,
+        loaded: &Loaded,
+        encoder: &Encoder,
+        report: &mut impl FnMut() -> bool,
+    ) {
+        let mut kept = self.kept(key, loaded);
+        let texts = texts(docs);
+        let ids: Vec<TextId> = texts.iter().map(|text| id_of(text)).collect();
+        let before = kept.vectors.len();
+        kept.vectors.retain(|id, _| ids.contains(id));
+        let mut is_changed = kept.vectors.len() != before;
+        for (id, text) in ids.iter().zip(&texts) {
+            if kept.vectors.contains_key(id) {
+                continue;
+            }
+            match encoder.encode(text) {
+                Ok(vector) => kept.vectors.insert(*id, vector),
+                Err(error) => {
+                    tracing::debug!(%error, "could not encode the documentation of a tool");
+                    break;
+                }
+            };
+            is_changed = true;
+            if !report() {
+                break;
+            }
+        }
+        if is_changed && let Err(error) = self.write(key, &kept) {
+            tracing::warn!(folder = %self.folder.display(), %error, "could not store what tools mean");
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(key).with_extension(VECTORS)
+    }
+
+    /// Returns what a file has, if this model made it.
+    fn kept(&self, key: &str, loaded: &Loaded) -> Kept {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            File::open(self.path(key))?.take(LARGEST).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let kept = read().ok().and_then(|bytes| postcard::from_bytes::<Kept>(&bytes).ok());
+        let kept = kept.filter(|kept| kept.model == loaded.id);
+        kept.unwrap_or_else(|| Kept { model: loaded.id, vectors: HashMap::new() })
+    }
+
+    fn write(&self, key: &str, kept: &Kept) -> io::Result<()> {
+        create_folder(&self.folder)?;
+        let bytes = postcard::to_allocvec(kept).map_err(io::Error::other)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
+        file.write_all(&bytes)?;
+        file.persist(self.path(key)).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns what the model reads of each tool.
+fn texts(docs: &ServerDocs) -> Vec<String> {
+    let text = |(at, tool): (usize, &super::server_docs::ToolSummary)| {
+        let description = docs.doc(at).map(|doc| doc.description);
+        format!("{}: {}", tool.name, description.as_deref().unwrap_or(&tool.description))
+    };
+    docs.tools().iter().enumerate().map(text).collect()
+}
+
+fn id_of(text: &str) -> TextId {
+    let hash = Sha256::digest(text);
+    hash.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte))
+}
+
+/// Returns what changes when another model is put into the folder.
+fn id_of_model(folder: &Path) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for name in [MODEL, TOKENIZER] {
+        let stamp =
+            fs::metadata(folder.join(name)).map(|file| (file.size(), file.mtime(), file.mtime_nsec()));
+        hash.update(format!("{name} {stamp:?}\n"));
+    }
+    hash.finalize().into()
+}

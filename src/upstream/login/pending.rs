@@ -1,0 +1,209 @@
+//! A login that waits for the person.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use rmcp::transport::auth::OAuthClientConfig;
+use rmcp::transport::{CredentialStore as _, InMemoryCredentialStore};
+
+use super::account::Account;
+use super::callback::{Answer, Callback};
+use super::error::{LoginError, Problem};
+use super::grant::Grant;
+use super::provider::Provider;
+use super::store::{LoginStore, StoredLogin};
+use super::target::Target;
+
+/// How long a person may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Asks for a refresh token, at providers of OpenID Connect.
+const OFFLINE: &str = "offline_access";
+
+/// A login that waits for the person.
+pub struct PendingLogin {
+    store: LoginStore,
+    target: Target,
+    provider: Provider,
+    client: OAuthClientConfig,
+    scopes: Vec<String>,
+    credentials: InMemoryCredentialStore,
+    callback: Callback,
+    /// The page where the person logs in.
+    url: String,
+    state: String,
+}
+
+impl std::fmt::Debug for PendingLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingLogin").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl PendingLogin {
+    pub(super) async fn begin(
+        store: LoginStore,
+        target: Target,
+        scopes: Vec<String>,
+    ) -> Result<Self, LoginError> {
+        let failed = |problem| target.failed(problem);
+        let mut provider = Provider::of(&target).await?;
+        let callback = Callback::listen(target.options.oauth.redirect).await.map_err(failed)?;
+        let scopes = scopes_for(&provider, &target, &store, scopes).await;
+        let credentials = InMemoryCredentialStore::new();
+        provider.manager.set_credential_store(credentials.clone());
+        let client = client(&mut provider, &target, &callback.redirect_uri, &scopes).await.map_err(failed)?;
+        let names: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let url = provider.manager.get_authorization_url(&names).await;
+        let url = url.map_err(|error| failed(provider.problem(&error)))?;
+        let mut url: Url = url.parse().map_err(|_| failed(Problem::Url))?;
+        if scopes.iter().any(|scope| scope == OFFLINE) {
+            // Without it, providers of OpenID Connect ignore that scope.
+            url.query_pairs_mut().append_pair("prompt", "consent");
+        }
+        let state = url.query_pairs().find(|(name, _)| name == "state").map(|(_, value)| value.into_owned());
+        let state = state.ok_or_else(|| failed(Problem::Url))?;
+        let url = url.into();
+        Ok(Self { store, target, provider, client, scopes, credentials, callback, url, state })
+    }
+
+    /// Returns the page where the person logs in.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the provider's name for itself.
+    pub fn issuer(&self) -> &str {
+        &self.provider.issuer
+    }
+
+    /// Waits until the browser comes back, and completes the login.
+    ///
+    /// # Errors
+    /// Nobody came back, the provider refused, or the login cannot be kept.
+    pub async fn wait(&mut self) -> Result<Account, LoginError> {
+        let answer = tokio::time::timeout(PATIENCE, self.callback.wait(&self.state)).await;
+        let answer = answer.map_err(|_| self.target.failed(Problem::TimedOut(PATIENCE)))?;
+        self.complete(answer).await
+    }
+
+    /// Completes the login with what the person has pasted: the address of the last page, or a code.
+    ///
+    /// # Errors
+    /// It is neither, the provider refused, or the login cannot be kept.
+    pub async fn paste(&mut self, text: &str) -> Result<Account, LoginError> {
+        let answer = Answer::read_pasted(text, &self.state);
+        let answer = answer.ok_or_else(|| self.target.failed(Problem::Pasted))?;
+        self.complete(answer).await
+    }
+
+    async fn complete(&mut self, answer: Answer) -> Result<Account, LoginError> {
+        let failed = |problem| self.target.failed(problem);
+        let (code, issuer) = match answer {
+            Answer::Code { code, issuer } => (code, issuer),
+            Answer::Refused(why) => return Err(failed(Problem::Refused(why))),
+        };
+        let manager = &self.provider.manager;
+        let exchanged =
+            manager.exchange_code_for_token_with_issuer(&code, &self.state, issuer.as_deref()).await;
+        let response = exchanged.map_err(|error| failed(without(self.provider.problem(&error), &code)))?;
+        let grant = Grant::read(&response).map_err(failed)?;
+        let (expires, renew_at) = grant.times();
+        let kept = self.credentials.load().await.ok().flatten();
+        let login = StoredLogin {
+            server: self.target.server.to_string(),
+            url: self.target.key.clone(),
+            issuer: self.provider.issuer.clone(),
+            account: grant.account(),
+            client_id: self.client.client_id.clone(),
+            client_secret: self.client.client_secret.clone(),
+            redirect_uri: self.callback.redirect_uri.clone(),
+            scopes: kept.map_or_else(|| self.scopes.clone(), |kept| kept.granted_scopes),
+            wanted: Vec::new(),
+            expires,
+            renew_at,
+            access_token: grant.access_token,
+            refresh_token: grant.refresh_token,
+        };
+        self.store.write(&login).map_err(|source| {
+            let path = self.store.folder().to_path_buf();
+            failed(Problem::File { path, source: Arc::new(source) })
+        })?;
+        Ok(Account::of(login))
+    }
+}
+
+/// Returns a problem without the code: a provider may repeat it.
+fn without(problem: Problem, code: &str) -> Problem {
+    match problem {
+        Problem::Refused(text) => Problem::Refused(text.replace(code, "[code]")),
+        other => other,
+    }
+}
+
+/// Returns the permissions to ask for: those of the user, else of the definition, else of the server; and those that a login
+/// before this one had, or lacked.
+async fn scopes_for(
+    provider: &Provider,
+    target: &Target,
+    store: &LoginStore,
+    given: Vec<String>,
+) -> Vec<String> {
+    let of_definition = &target.options.oauth.scopes;
+    let mut scopes = match (given.is_empty(), of_definition.is_empty()) {
+        (false, _) => given,
+        (true, false) => of_definition.clone(),
+        (true, true) => provider.manager.select_initial_scopes(&[]).await,
+    };
+    if let Ok(Some(before)) = store.read(&target.server, &target.key) {
+        let is_same = before.issuer == provider.issuer;
+        scopes.extend(before.scopes.into_iter().chain(before.wanted).filter(|_| is_same));
+    }
+    let offered = provider.metadata.scopes_supported.as_deref().unwrap_or_default();
+    if !scopes.is_empty() && offered.iter().any(|scope| scope == OFFLINE) {
+        scopes.push(OFFLINE.to_owned());
+    }
+    let mut seen = std::collections::HashSet::new();
+    scopes.retain(|scope| seen.insert(scope.clone()));
+    scopes
+}
+
+/// Makes the client that logs in: the one that the user has registered, or published, or one that is registered now.
+async fn client(
+    provider: &mut Provider,
+    target: &Target,
+    redirect_uri: &str,
+    scopes: &[String],
+) -> Result<OAuthClientConfig, Problem> {
+    let options = &target.options.oauth;
+    let reads_documents = provider.metadata.additional_fields.get("client_id_metadata_document_supported");
+    let reads_documents = reads_documents.and_then(serde_json::Value::as_bool) == Some(true);
+    let id = match (&options.client_id, &options.client_metadata_url) {
+        (Some(id), _) => Some(id),
+        (None, Some(url)) if reads_documents => Some(url),
+        _ => None,
+    };
+    if let Some(id) = id {
+        let mut client = OAuthClientConfig::new(id, redirect_uri);
+        if let Some(secret) = &options.client_secret {
+            client = client.with_client_secret(secret);
+        }
+        let configured = provider.manager.configure_client(client.clone());
+        return configured.map(|()| client).map_err(|error| provider.problem(&error));
+    }
+    if provider.metadata.registration_endpoint.is_none() {
+        return Err(Problem::Unregistered { redirect: redirect_uri.to_owned() });
+    }
+    let names: Vec<&str> = scopes.iter().map(String::as_str).collect();
+    let name = env!("CARGO_PKG_NAME");
+    let first = match provider.manager.register_client(name, redirect_uri, &names).await {
+        Ok(client) => return Ok(client),
+        Err(error) => provider.problem(&error),
+    };
+    // Some providers let a client have only the permissions that it was registered with, and others refuse those that belong to a
+    // server and not to them.
+    if names.is_empty() || !matches!(first, Problem::NotRegistered(_)) {
+        return Err(first);
+    }
+    provider.manager.register_client(name, redirect_uri, &[]).await.map_err(|_| first)
+}

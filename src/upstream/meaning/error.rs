@@ -1,0 +1,28 @@
+//! Why a model cannot be used.
+
+use std::path::PathBuf;
+
+/// Why a model cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    #[error("this codebridge was built without support for search models")]
+    NotBuilt,
+    #[error("could not read {}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: String },
+    #[error("{} is not a sentence encoder: {why}", path.display())]
+    Invalid { path: PathBuf, why: String },
+    #[error("the model failed: {0}")]
+    Failed(String),
+}
+
+impl ModelError {
+    /// Returns what the user can do.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotBuilt => "build it with `--features search-model`",
+            Self::Unreadable { .. } | Self::Invalid { .. } | Self::Failed(_) => {
+                "set MCP_BRIDGE_SEARCH_MODEL to a folder with model.onnx and tokenizer.json; `codebridge search-model fetch` downloads one"
+            }
+        }
+    }
+}
