@@ -715,7 +715,7 @@ fn a_remote_server_has_settings_for_logins_and_certificates() {
     };
     let options = |more: &str| match &define(more).get("w").unwrap().definition.as_ref().unwrap().launch {
         Launch::Http { options, .. } => Arc::clone(options),
-        Launch::Stdio { .. } => panic!("it is a child process"),
+        _ => panic!("it is no remote server"),
     };
     let all = options(
         r#""oauth": {"clientId": "c", "clientSecret": "${TOKEN}", "scopes": ["a", "b c"], "redirectPort": 8123},
