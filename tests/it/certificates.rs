@@ -146,7 +146,7 @@ fn a_definition_names_whom_to_trust_and_who_we_are(env: &TestEnv) {
         (authority.certify("server", "IP:127.0.0.1", 2099), authority.certify("us", "DNS:us", 2099));
     authority.openssl("req -x509 -newkey rsa:2048 -nodes -keyout own.key -out own.pem -days 3650 -subj /CN=own -addext basicConstraints=critical,CA:FALSE");
     let ca = authority.folder.join("ca.pem");
-    let (running, port) = authority.serve(&server, &[ca.clone()]);
+    let (running, port) = authority.serve(&server, std::slice::from_ref(&ca));
     let call = |older, more| authority.call_with(&port, "own.pem", older, &more);
     let refused = |more, why: &str| {
         let output = call(false, more);
