@@ -34,7 +34,7 @@ def third_party(triples):
 
 def compiled_in(triple):
     """Returns the packages of others that a program for this target contains, by their ids."""
-    words = ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform", triple]
+    words = ["cargo", "metadata", "--format-version=1", "--locked", "--no-default-features", "--filter-platform", triple]
     metadata = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     packages = {it["id"]: it for it in metadata["packages"]}

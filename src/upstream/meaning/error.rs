@@ -19,7 +19,7 @@ impl ModelError {
     /// Returns what the user can do.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::NotBuilt => "build it with `--features search-model`",
+            Self::NotBuilt => "build it from source with its default features",
             Self::Unreadable { .. } | Self::Invalid { .. } | Self::Failed(_) => {
                 "set MCP_BRIDGE_SEARCH_MODEL to a folder with model.onnx and tokenizer.json; `codebridge search-model fetch` downloads one"
             }
