@@ -1,7 +1,7 @@
 //! Files in the folder of the catalogue: how changes are noticed, and the names that they have.
 
-use std::fs::{self, DirBuilder, Metadata};
-use std::io::{self, ErrorKind};
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
@@ -41,4 +41,13 @@ pub(in crate::upstream) fn create_folder(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Writes a file of the catalogue under another name, and renames it: readers see the old or the new one.
+pub(in crate::upstream) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    create_folder(folder)?;
+    let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|refused| refused.error)
 }

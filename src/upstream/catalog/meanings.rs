@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,8 +14,8 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::disk::{UNFINISHED, VECTORS, create_folder};
-use super::server_docs::ServerDocs;
+use super::disk::{VECTORS, replace};
+use super::server_docs::{ServerDocs, ToolSummary};
 use crate::upstream::meaning::{
     Encoder, MODEL, MOST_BY_MEANING, Model, ModelError, Priority, TOKENIZER, Vector,
 };
@@ -27,7 +27,7 @@ const LARGEST: u64 = 64 << 20;
 type TextId = u64;
 
 /// The vectors of one server's tools as a file has them.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     /// The model that made them.
     model: [u8; 32],
@@ -87,6 +87,10 @@ impl Meanings {
     /// Returns the tools that are nearest to a query, best first: positions of servers and of their tools. None while vectors are
     /// being made, and where the model cannot be used.
     pub(super) fn nearest(self: &Arc<Self>, servers: &[Keyed], query: &str) -> Option<Vec<(usize, usize)>> {
+        // What is missing would be looked for in every file, at every search.
+        if *lock(&self.is_preparing) {
+            return None;
+        }
         let loaded = self.loaded().ok()?;
         let ready: Vec<_> = servers.iter().map(|server| self.ready(server, loaded)).collect();
         if ready.iter().any(Option::is_none) {
@@ -228,7 +232,11 @@ impl Meanings {
                 break;
             }
         }
-        if is_changed && let Err(error) = self.write(key, &kept) {
+        if !is_changed {
+            return;
+        }
+        let bytes = postcard::to_allocvec(&kept).map_err(io::Error::other);
+        if let Err(error) = bytes.and_then(|bytes| replace(&self.path(key), &bytes)) {
             tracing::warn!(folder = %self.folder.display(), %error, "could not store what tools mean");
         }
     }
@@ -248,15 +256,6 @@ impl Meanings {
         let kept = kept.filter(|kept| kept.model == loaded.id);
         kept.unwrap_or_else(|| Kept { model: loaded.id, vectors: HashMap::new() })
     }
-
-    fn write(&self, key: &str, kept: &Kept) -> io::Result<()> {
-        create_folder(&self.folder)?;
-        let bytes = postcard::to_allocvec(kept).map_err(io::Error::other)?;
-        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
-        file.write_all(&bytes)?;
-        file.persist(self.path(key)).map_err(|refused| refused.error)?;
-        Ok(())
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -265,7 +264,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns what the model reads of each tool.
 fn texts(docs: &ServerDocs) -> Vec<String> {
-    let text = |(at, tool): (usize, &super::server_docs::ToolSummary)| {
+    let text = |(at, tool): (usize, &ToolSummary)| {
         let description = docs.doc(at).map(|doc| doc.description);
         format!("{}: {}", tool.name, description.as_deref().unwrap_or(&tool.description))
     };

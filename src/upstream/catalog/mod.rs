@@ -29,7 +29,7 @@ mod summary;
 mod tests;
 mod types;
 
-pub(super) use disk::create_folder;
+pub(super) use disk::{create_folder, replace as replace_file};
 pub use item::{Detail, SAVED, ToolItem};
 pub use lookup::{Catalog, Found, FoundTool, ListedServer};
 pub use meanings::Prepared;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::disk::{SEEN, Stamp, UNFINISHED, create_folder};
+use super::disk::{SEEN, Stamp, replace};
 use super::shape::Shape;
 use crate::mcp::bounds::Bounds;
 
@@ -105,21 +105,15 @@ impl Seen {
         let Some(shape) = value_of(result).map(|value| Shape::of(&value)) else { return };
         let Some(shapes) = self.of(key).add(tool, shape) else { return };
         let path = self.path(key);
-        if let Err(error) = self.write(&path, &shapes) {
+        let written =
+            serde_json::to_vec(&shapes).map_err(io::Error::from).and_then(|bytes| replace(&path, &bytes));
+        if let Err(error) = written {
             tracing::debug!(path = %path.display(), %error, "could not store what results look like; it is kept in memory");
         }
     }
 
     fn path(&self, key: &str) -> PathBuf {
         self.folder.join(key).with_extension(SEEN)
-    }
-
-    fn write(&self, path: &Path, shapes: &Shapes) -> io::Result<()> {
-        create_folder(&self.folder)?;
-        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
-        file.write_all(&serde_json::to_vec(shapes)?)?;
-        file.persist(path).map_err(|refused| refused.error)?;
-        Ok(())
     }
 }
 

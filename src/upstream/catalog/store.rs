@@ -4,11 +4,11 @@
 //! last writer wins, and all write the same.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::disk::{SEEN, Stamp, UNFINISHED, VECTORS, create_folder};
+use super::disk::{SEEN, Stamp, UNFINISHED, VECTORS, replace};
 use super::file;
 use super::server_docs::ServerDocs;
 
@@ -85,11 +85,7 @@ impl Store {
         {
             return fs::metadata(&path).map(|metadata| Stamp::of(&metadata));
         }
-        create_folder(&self.folder)?;
-        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
-        file.write_all(&bytes)?;
-        let file = file.persist(&path).map_err(|refused| refused.error)?;
-        file.metadata().map(|metadata| Stamp::of(&metadata))
+        replace(&path, &bytes)?.metadata().map(|metadata| Stamp::of(&metadata))
     }
 
     /// Removes the oldest files beyond `most` except those of `keep`, and abandoned unfinished ones.

@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::catalog::create_folder;
+use crate::upstream::catalog::replace_file;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::tool_doc::floor_char_boundary;
 
@@ -120,11 +120,7 @@ impl Failures {
     }
 
     fn write(&self, key: &str, why: &Reason) -> io::Result<()> {
-        create_folder(&self.folder)?;
-        let mut file = tempfile::Builder::new().prefix(".unfinished-").tempfile_in(&self.folder)?;
-        file.write_all(&serde_json::to_vec(why)?)?;
-        file.persist(self.path(key)).map_err(|refused| refused.error)?;
-        Ok(())
+        replace_file(&self.path(key), &serde_json::to_vec(why)?).map(drop)
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, IdleLimits, InUse, Purpose};
+use super::changes::Changes;
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
 use super::listing::{Age, KnownOffers, Listing};
@@ -40,10 +41,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
 /// A connection that lasted this long counts as one that worked.
 const PROVEN: Duration = Duration::from_secs(10);
-
-/// How long to wait after a server says that its tools have changed. It doubles with each change in a row.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long a list of tools is not read again after a tool was not found in it. It doubles when the next one is not found.
 const FIRST_REST: Duration = Duration::from_secs(1);
@@ -325,22 +322,8 @@ impl Connection {
 
     /// Lists the tools again whenever the server says that they have changed, until it ends.
     pub(super) async fn follow_changes(&self, context: &Context) {
-        let mut changes = self.parts.tools_changed.clone();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let quiet_since = Instant::now();
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = self.parts.gone.cancelled() => return,
-            }
-            // Changes often come in series, and some servers announce one after every request.
-            pause = if quiet_since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.parts.gone.cancelled() => return,
-            }
-            pause = (2 * pause).min(LONGEST_PAUSE);
-            changes.mark_unchanged();
+        let mut changes = Changes::new(self.parts.tools_changed.clone());
+        while changes.next(&self.parts.gone).await {
             if let Err(error) = self.tools(context, Age::Current, &self.parts.gone).await {
                 tracing::debug!(server = %self.parts.server, %error, "could not list the changed tools");
             }

@@ -8,6 +8,7 @@
 //! ```
 
 mod activity;
+mod changes;
 mod connection;
 mod context;
 mod entry;

@@ -1,13 +1,13 @@
 //! The resources, URI templates and prompts of a server as documentation, so that searches find them.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, FIRST_PAUSE, LONGEST_PAUSE};
+use super::changes::Changes;
+use super::connection::Connection;
 use super::context::{Context, Limits};
 use super::listing::OfferedDocs;
 use crate::mcp::bounds::Bounds;
@@ -60,22 +60,8 @@ impl Connection {
 
     /// Lists them again whenever the server says that they have changed, until it ends.
     pub(super) async fn follow_offers(&self, context: &Context) {
-        let mut changes = self.parts.offers_changed.clone();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let quiet_since = Instant::now();
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = self.parts.gone.cancelled() => return,
-            }
-            // As with tools: changes often come in series.
-            pause = if quiet_since.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.parts.gone.cancelled() => return,
-            }
-            pause = (2 * pause).min(LONGEST_PAUSE);
-            changes.mark_unchanged();
+        let mut changes = Changes::new(self.parts.offers_changed.clone());
+        while changes.next(&self.parts.gone).await {
             match self.offer_docs(&context.limits, &self.parts.gone).await {
                 Ok(offered) => Arc::clone(&context.listener).offered(offered),
                 Err(error) => {
