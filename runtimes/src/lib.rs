@@ -53,6 +53,7 @@ pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
 pub use folders::{ArchiveError, LeftOut, Oddities, Supplied, SupplyError, look_at};
 pub use kube::Walls;
+pub use seccomp::node_profile;
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{

@@ -399,6 +399,9 @@ pub struct DoctorArgs {
     /// First remove the sandboxes of dead bridges, delete the cached choice of a runtime, and pull the image
     #[arg(long)]
     pub fix: bool,
+    /// Print the seccomp profile for the nodes of a Kubernetes cluster, and do nothing else
+    #[arg(long, conflicts_with_all = ["fix", "json"])]
+    pub seccomp_profile: bool,
 }
 
 #[derive(Debug, Args)]
