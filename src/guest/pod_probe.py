@@ -102,8 +102,10 @@ def is_behind_profile():
     return False
 
 
+# Only after its first line is there somebody who reads what it prints.
+digits = sys.stdin.readline().strip()
 sys.stdout.flush()
-digits, peer = sys.stdin.readline().strip(), sys.stdin.readline().split()
+peer = sys.stdin.readline().split()
 tried = list(targets(peer))
 said = {"tried": list(dict.fromkeys(name for name, _, _ in tried)), "profile": is_behind_profile()}
 said["before"] = answering(tried)

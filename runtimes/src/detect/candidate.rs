@@ -368,6 +368,8 @@ async fn run_probe(
         let mut output = Vec::new();
         let mut stdin = stdin;
         if let (Some(filter), Some(stdin), Some(stdout)) = (filter, &mut stdin, &mut stdout) {
+            // A probe that does not read it shows that by what it prints.
+            let _ = stdin.write_all(format!("{filter}\n").as_bytes()).await;
             let _ = stdout.read_buf(&mut output).await;
             // The pod has started once it prints something: a quota may allow one.
             let place = match output.is_empty() {
@@ -375,8 +377,7 @@ async fn run_probe(
                 false => peer.start(driver, spec, probe, instance).await,
             };
             let place = place.inspect_err(|why| no_peer = Some(why.clone())).unwrap_or_default();
-            // A probe that does not read it shows that by what it prints.
-            let _ = stdin.write_all(format!("{filter}\n{place}\n").as_bytes()).await;
+            let _ = stdin.write_all(format!("{place}\n").as_bytes()).await;
         }
         if let Some(stdout) = &mut stdout {
             let _ = stdout.read_to_end(&mut output).await;

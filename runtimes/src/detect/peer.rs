@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::ChildStdin;
 
 use super::choice::Probe;
@@ -45,6 +45,10 @@ impl Peer {
         let launched = Sandbox::launch(driver, plan, instance).await.map_err(|error| error.to_string())?;
         let sandbox = self.sandbox.insert(launched);
         self.stdin = sandbox.take_stdin();
+        if let Some(stdin) = &mut self.stdin {
+            // What it prints before it has read a line may be lost on the way.
+            let _ = stdin.write_all(b"\n").await;
+        }
         let never_starts = sandbox.never_starts();
         let stdout = sandbox.take_stdout();
         let read = async {
