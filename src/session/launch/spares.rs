@@ -175,7 +175,11 @@ impl Spares {
                 },
             };
             match spare.into_started().await {
-                Ok(started) => return Some(started),
+                Ok(started) => {
+                    let name = started.guest.sandbox().name();
+                    tracing::debug!(sandbox = %name, "a session gets a spare sandbox");
+                    return Some(started);
+                }
                 Err(spare) => {
                     let name = spare.started.guest.sandbox().name();
                     tracing::info!(sandbox = %name, "a spare sandbox is gone");
