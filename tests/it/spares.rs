@@ -72,7 +72,7 @@ fn a_new_session_gets_a_spare_that_nobody_gets_again(env: &TestEnv) {
     let _ = bridge.ask("tools/list", json!({}));
     assert!(instance_of(env, bridge.pid()).is_none(), "something was started before the first execution");
     let random = "import random; (hash('a'), random.random(), 'x' in globals())";
-    let main = bridge.run(&format!("{random}")).ok();
+    let main = bridge.run(random).ok();
     let _ = bridge.run("x = 1").expect("success");
     let mut traces = traces(&bridge);
     let mut seen = vec![main];
