@@ -40,6 +40,16 @@ pub(super) async fn saved(
                 ));
             }
             let states: Vec<State> = list.iter().map(|tool| state(tool, &schemas)).collect();
+            if let Some((first, _)) = list
+                .iter()
+                .zip(&states)
+                .find(|(tool, state)| **state == State::NeedsTest && tool.example.is_some())
+            {
+                say(format_args!(
+                    "hint: a tool that {0} uses has changed; run its example: `codebridge saved test {0}`",
+                    first.name
+                ));
+            }
             let value: Vec<Value> =
                 list.iter().zip(&states).map(|(tool, state)| fields(tool, *state)).collect();
             write(&form, &value, table(&list, &states), Exit::Success).await

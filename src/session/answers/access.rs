@@ -176,6 +176,7 @@ impl ServerAccess {
             approvals: Arc::clone(&self.approvals),
             trace: caller.trace.clone(),
             facts,
+            unattended: caller.unattended.clone(),
             ..CalledBy::default()
         };
         *current = Current {
@@ -304,6 +305,13 @@ impl ServerAccess {
     /// Returns who makes the calls of the current run.
     pub(super) fn by(&self) -> CalledBy {
         self.lock().by.clone()
+    }
+
+    /// Refuses what lasts longer than a run that nobody has asked for.
+    pub(super) fn must_be_attended(&self) -> Result<(), QuestionError> {
+        let Some(unattended) = self.lock().by.unattended.clone() else { return Ok(()) };
+        unattended.hinder();
+        Err(QuestionError::plain("this is a test that nobody has asked for: it keeps nothing"))
     }
 
     /// Returns how long a search of the current run waits for servers whose tools are not known yet.
