@@ -605,6 +605,23 @@ fn code_finds_a_server_and_adds_it_with_the_persons_approval(env: &TestEnv) {
     assert!(pending.outcome().ok().contains("mcp_kept"));
     assert_eq!(written(env)["mcpServers"]["kept"]["url"], "https://mcp.kept.example/mcp");
     bridge.close();
+    let log = command(env, &["audit", "--json"]).ok();
+    let log = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let log: Vec<Value> = log.filter(|line| line["event"] == "approved").collect();
+    let said: Vec<_> = log
+        .iter()
+        .map(|line| ["kind", "server", "verdict", "outcome"].map(|key| line[key].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        said,
+        [["server", "new-one", "approved", "added"], ["server", "kept", "approved", "added-for-good"]]
+    );
+    assert!(
+        log.iter().all(|line| line["run"].is_string()) && log[1]["name"] == "mcp.kept.example",
+        "{log:?}"
+    );
+    let shown = command(env, &["audit"]).ok();
+    assert!(shown.contains("  server kept (mcp.kept.example)  added-for-good  approved"), "{shown}");
     registry.end();
 }
 

@@ -188,6 +188,9 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
 
     assert_eq!(place.run(&["servers", "logout", "web"]).ok(), "logged out of 'web'\n");
     assert!(place.files("MCPs").is_empty());
+    let folder = env.home().join("MCPs/principals/ann");
+    let log = place.run(&["audit", "--state-dir", folder.to_str().unwrap()]).ok();
+    assert!(log.contains("  server web (") && log.contains("logged-in  approved"), "{log}");
     assert_eq!(place.seen("POST /token/revocation 200"), 1);
     refused(&place.run(&["call", "web.whoami"]), hint);
 }
@@ -381,4 +384,7 @@ fn a_client_that_shows_pages_shows_the_login(env: &TestEnv) {
     let token = place.login()["access_token"].as_str().unwrap().to_owned();
     assert!(!bridge.run(look).ok().contains(&token) && !bridge.log().contains(&token));
     bridge.close();
+    let log = place.run(&["audit"]).ok();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("  server web (")).collect();
+    assert!(lines.len() == 1 && lines[0].ends_with("  logged-in  approved"), "{log}");
 }

@@ -27,6 +27,7 @@ pub(crate) fn register(suite: &mut Suite) {
             earlier_versions_are_kept_and_shown,
             an_imported_function_is_defined_once_its_source_is_approved,
             a_function_needs_a_test_when_a_tool_that_it_uses_has_changed,
+            the_functions_of_a_user_of_http_are_managed_by_name,
             a_bridge_runs_the_example_of_a_function_when_a_tool_has_changed,
         ],
     );
@@ -197,11 +198,48 @@ fn an_imported_function_is_defined_once_its_source_is_approved(env: &TestEnv) {
     assert!(ls.stdout.contains("needs approval") && ls.stderr.contains(&command), "{ls}");
     let _ = saved(env, &["import", file.to_str().unwrap(), "--yes"]).ok();
     assert_eq!(bridge.run_in("new", "close_all()").ok(), "'changed'");
-    // What is no function cannot be imported.
+    let approvals = approvals(env, &[]);
+    let imported = json!({ "client": "codebridge saved import", "principal": "local", "kind": "function", "name": "close_all" });
+    assert_eq!(approvals.len(), 2, "{approvals:?}");
+    for (field, value) in imported.as_object().unwrap() {
+        assert_eq!(approvals[1][field], *value, "{approvals:?}");
+    }
+    assert_eq!(approvals[1]["code_sha256"].as_str().unwrap().len(), 64);
+    // What is no function, or more than one, cannot be imported.
+    let both = env.write("home/both.py", "def one():\n    pass\n\n\nasync def other():\n    pass\n");
+    let refused = saved(env, &["import", both.to_str().unwrap(), "--yes"]);
+    let told = "defines several functions: one, other\nhint: import a file for each";
+    assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
     let other = env.write("home/other.py", "x = 1\n");
     let refused = saved(env, &["import", other.to_str().unwrap(), "--yes"]);
     assert!(refused.code() == Some(2) && refused.stderr.contains("defines no function"), "{refused}");
     bridge.close();
+}
+
+/// The lines of the audit log about what the person has approved.
+fn approvals(env: &TestEnv, more: &[&str]) -> Vec<Value> {
+    let log = env.bridge().args(&[&["audit", "--json"], more].concat()).command().run(env.guard()).ok();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["event"] == "approved").collect()
+}
+
+fn the_functions_of_a_user_of_http_are_managed_by_name(env: &TestEnv) {
+    let source = env.write("home/triple.py", "def triple(n):\n    return 3 * n\n");
+    let import = ["import", source.to_str().unwrap(), "--yes", "--principal", "ann"];
+    let unknown = saved(env, &import);
+    let told = "error: there is no user 'ann' of `serve --http`\nhint: `codebridge token ls`";
+    assert!(unknown.code() == Some(2) && unknown.stderr.contains(told), "{unknown}");
+    let invalid = saved(env, &["ls", "--principal", "../ann"]);
+    assert_eq!(invalid.code(), Some(2), "{invalid}");
+    let folder = env.folder("home/MCPs/principals/ann");
+    let _ = saved(env, &import).ok();
+    assert!(folder.join("tools/triple.py").is_file() && listed(env).is_empty());
+    let log = approvals(env, &["--state-dir", folder.to_str().unwrap()]);
+    assert_eq!((&log[0]["principal"], &log[0]["name"]), (&json!("ann"), &json!("triple")), "{log:?}");
+    let ls = saved(env, &["--principal", "ann", "ls", "--json"]).ok();
+    assert_eq!(serde_json::from_str::<Value>(&ls).unwrap()[0]["name"], "triple");
+    let _ = saved(env, &["rm", "triple", "--principal", "ann"]).ok();
+    assert!(!folder.join("tools/triple.py").exists());
 }
 
 fn a_full_disk_loses_no_function(env: &TestEnv) {

@@ -342,16 +342,16 @@ impl ServerAccess {
         error: UpstreamError,
         cancel: &CancellationToken,
     ) -> Result<(), QuestionError> {
-        let (answers, may) = {
+        let (answers, may, by) = {
             let current = self.lock();
-            (Arc::clone(&current.answers), current.grant.allows(server))
+            (Arc::clone(&current.answers), current.grant.allows(server), current.by.clone())
         };
         if !may {
             return Err(error.into());
         }
         let _wait = self.waits.pause();
         tokio::select! {
-            logged_in = self.upstream.ask_to_log_in(server, error, &*answers) => Ok(logged_in?),
+            logged_in = self.upstream.ask_to_log_in(server, error, &*answers, &by) => Ok(logged_in?),
             () = cancel.cancelled() => Err(QuestionError::plain("the call was cancelled")),
         }
     }
