@@ -16,6 +16,8 @@ mod environment;
 mod failures;
 mod handler;
 mod http;
+mod inputs;
+mod listen;
 mod listing;
 mod notices;
 mod offer_docs;

@@ -1,6 +1,7 @@
 //! Makes a connection: which transport, which handshake.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -182,6 +183,7 @@ async fn connect_by(
         on_tools_changed,
         on_offers_changed,
         updates: updates.clone(),
+        has_listened: AtomicBool::new(false),
         printed: printed.clone(),
     };
     let inbox = Inbox::new(Box::new(notices));
@@ -199,6 +201,7 @@ async fn connect_by(
         tools_changed,
         offers_changed,
         updates,
+        listens: protocol == Protocol::Discover,
         calls,
         _opened: context.telemetry.open_connection(),
     };
