@@ -150,7 +150,7 @@ async fn by_hand(pending: &mut PendingLogin) -> Result<Account, CommandError> {
 }
 
 /// Returns false if there is none.
-fn open_browser(url: &str) -> bool {
+pub(super) fn open_browser(url: &str) -> bool {
     browsers().into_iter().any(|command| exec::spawn_for_person(&command.arg(url)).is_ok())
 }
 

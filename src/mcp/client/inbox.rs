@@ -29,6 +29,8 @@ pub(crate) trait Notices: fmt::Debug + Send + Sync {
     fn offers_changed(&self);
     /// A resource has changed.
     fn resource_updated(&self, uri: &str);
+    /// What the person did on a page is done.
+    fn page_done(&self, id: &str);
     /// The server has accepted a subscription.
     fn listening(&self, accepted: &Listening);
     /// Something that is no message for us.
@@ -229,6 +231,7 @@ impl Inbox {
             FromServer::ToolsChanged => self.notices.tools_changed(),
             FromServer::OffersChanged => self.notices.offers_changed(),
             FromServer::ResourceUpdated(uri) => self.notices.resource_updated(&uri),
+            FromServer::PageDone(id) => self.notices.page_done(&id),
             FromServer::Listening(accepted) => self.notices.listening(&accepted),
             FromServer::Cancelled(params) => {
                 let was_asked = params.request_id.as_ref().is_some_and(|id| self.asked.replied(id));

@@ -55,6 +55,8 @@ pub(super) enum FromServer {
     /// The resource of this URI has.
     ResourceUpdated(String),
     Listening(Listening),
+    /// What the person did on the page of this id is done.
+    PageDone(String),
     Cancelled(CancelledNotificationParam),
     /// Not a message of the protocol.
     Foreign(&'static str),
@@ -248,6 +250,7 @@ fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
         "notifications/progress"
         | "notifications/cancelled"
         | "notifications/resources/updated"
+        | "notifications/elicitation/complete"
         | "notifications/subscriptions/acknowledged" => {}
         _ => return FromServer::Nothing("an unknown notification"),
     }
@@ -256,6 +259,9 @@ fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
         "notifications/progress" => read_progress(&params),
         "notifications/resources/updated" => {
             params.get("uri").and_then(Value::as_str).map(|uri| FromServer::ResourceUpdated(uri.to_owned()))
+        }
+        "notifications/elicitation/complete" => {
+            params.get("elicitationId").and_then(Value::as_str).map(|id| FromServer::PageDone(id.to_owned()))
         }
         "notifications/subscriptions/acknowledged" => Some(FromServer::Listening(read_listening(&params))),
         // The server takes a question back, whose handler only rmcp knows.

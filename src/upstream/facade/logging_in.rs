@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use codebridge_runtimes::exec::visible_line;
+use codebridge_runtimes::random_hex;
 
 use super::Upstream;
 use super::pages::MOST_CLOSED;
@@ -54,18 +55,21 @@ impl Upstream {
             "Code uses the MCP server '{}', which wants a login. Log in at {issuer}, if you want code to use it with your account.",
             visible_line(&server.name)
         );
+        let id = random_hex::<16>();
         let decision = tokio::select! {
             // Some clients answer when the page is closed.
             account = pending.wait() => {
                 let account = self.logged_in(account, by).await;
+                answers.page_done(&id);
                 return page.end(account);
             }
-            decision = ask_with_page(answers, &message, &url) => decision,
+            decision = ask_with_page(answers, &message, &url, &id) => decision,
         };
         self.0.telemetry.answered(decision.name());
         match decision {
             Decision::Approved => {
                 let account = self.logged_in(pending.wait().await, by).await;
+                answers.page_done(&id);
                 page.end(account)
             }
             Decision::Refused => {

@@ -7,6 +7,7 @@ use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
+use super::handler::Calls;
 use super::secrets::Secrets;
 use super::updates::Updates;
 use crate::mcp::client::{Listening, LogData, Notices};
@@ -54,6 +55,7 @@ pub(super) struct ServerNotices {
     /// The same of its resources and prompts.
     pub(super) on_offers_changed: watch::Sender<u64>,
     pub(super) updates: Updates,
+    pub(super) calls: Calls,
     /// Whether the server has said before that it will tell of changed lists.
     pub(super) has_listened: AtomicBool,
     pub(super) printed: Printed,
@@ -88,6 +90,10 @@ impl Notices for ServerNotices {
 
     fn resource_updated(&self, uri: &str) {
         self.updates.note(uri);
+    }
+
+    fn page_done(&self, id: &str) {
+        self.calls.page_done(id);
     }
 
     fn listening(&self, accepted: &Listening) {
