@@ -79,7 +79,9 @@ impl Answers for TerminalAnswers {
                 rustix::termios::tcflush(&terminal, QueueSelector::IFlush)?;
                 let mut typed = Typed { lines: BufReader::new(terminal.try_clone()?), stop: stopped };
                 match params["mode"].as_str() {
-                    Some("url") => show_page(&question.server, &params, &mut &terminal, &mut typed, open_browser),
+                    Some("url") => {
+                        show_page(&question.server, &params, &mut &terminal, &mut typed, open_browser)
+                    }
                     _ => fill_in(&question.server, &params, &mut &terminal, &mut typed),
                 }
             };
@@ -270,7 +272,8 @@ mod tests {
     #[test]
     fn a_page_is_opened_after_a_yes_only() {
         let show = |url: &str, typed: &'static str, opens: bool| {
-            let (params, mut screen) = (json!({ "mode": "url", "message": "Log in", "url": url }), Vec::new());
+            let (params, mut screen) =
+                (json!({ "mode": "url", "message": "Log in", "url": url }), Vec::new());
             let mut opened = None;
             let open = |url: &str| {
                 opened = Some(url.to_owned());

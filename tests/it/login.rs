@@ -31,7 +31,11 @@ pub(crate) fn register(suite: &mut Suite) {
             each_user_has_logins_of_its_own,
         ],
     );
-    suite.on(&[Runtime::of_user(Kind::Crun)], "login", tests![a_client_that_shows_pages_shows_the_login, exec_in_a_terminal_opens_the_login_and_goes_on]);
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "login",
+        tests![a_client_that_shows_pages_shows_the_login, exec_in_a_terminal_opens_the_login_and_goes_on],
+    );
 }
 
 const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
@@ -405,7 +409,10 @@ fn exec_in_a_terminal_opens_the_login_and_goes_on(env: &TestEnv) {
         terminal.run_typing(env.guard(), "Open this page in a browser? [y/N]", answer)
     };
     let refused = asked(b"n\n");
-    assert!(refused.code() == Some(1) && refused.stdout.contains("codebridge servers login web"), "{refused}");
+    assert!(
+        refused.code() == Some(1) && refused.stdout.contains("codebridge servers login web"),
+        "{refused}"
+    );
     let logged_in = asked(b"y\n");
     assert!(logged_in.code() == Some(0) && logged_in.stdout.contains("\nalice\r\n"), "{logged_in}");
     assert_eq!(place.call("web.whoami"), "alice");

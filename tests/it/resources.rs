@@ -243,8 +243,7 @@ fn modern(env: &TestEnv) -> Value {
 fn a_server_of_the_newest_protocol_asks_with_its_answers(env: &TestEnv) {
     define(env, &modern(env));
     let bridge = showing_forms(env.bridge().spawn());
-    let pending =
-        bridge.start_call(json!({ "code": python!("resources", "modern"), "servers": ["modern"] }));
+    let pending = bridge.start_call(json!({ "code": python!("resources", "modern"), "servers": ["modern"] }));
     let asked: Vec<String> = (0..4)
         .map(|number| {
             let form = form(env, &bridge, number);
@@ -254,7 +253,8 @@ fn a_server_of_the_newest_protocol_asks_with_its_answers(env: &TestEnv) {
             form["params"]["message"].as_str().unwrap().to_owned()
         })
         .collect();
-    for (asked, question) in asked.iter().zip(["for: fern?", "for: note://1?", "for: advice?", "Who grafts?"]) {
+    for (asked, question) in asked.iter().zip(["for: fern?", "for: note://1?", "for: advice?", "Who grafts?"])
+    {
         assert!(asked.contains(question), "{asked}");
     }
     let out = pending.outcome().ok();

@@ -66,7 +66,8 @@ impl Connection {
             let begun = Instant::now();
             let error = self.listen(wanted.clone()).await;
             tracing::debug!(server = %self.parts.server, %error, "a subscription has ended");
-            let is_unknown = matches!(error, UpstreamError::Refused { code, .. } if code == ErrorCode::METHOD_NOT_FOUND.0);
+            let is_unknown =
+                matches!(error, UpstreamError::Refused { code, .. } if code == ErrorCode::METHOD_NOT_FOUND.0);
             if is_unknown || self.has_gone() {
                 return;
             }
