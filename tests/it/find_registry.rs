@@ -1,5 +1,6 @@
 //! Servers of a registry are found and added, by commands and by code.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
