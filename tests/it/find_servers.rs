@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::harness::matrix::which;
 use crate::harness::process::Output;
 use crate::harness::{Suite, TestEnv};
 use crate::server_access::fake;
