@@ -12,7 +12,9 @@ use crate::harness::bridge::Bridge;
 use crate::harness::matrix::{Kind, which};
 use crate::harness::process::{Output, Prepared, Running};
 use crate::harness::{Runtime, Suite, TestEnv};
+use crate::http::terminate;
 use crate::policy::{form, showing_forms, with_forms, write_policy};
+use crate::questions::{asked, modern};
 use crate::server_access::fake;
 use crate::tests;
 
@@ -34,6 +36,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             code_finds_a_server_and_adds_it_with_the_persons_approval,
             code_adds_nothing_where_nobody_says_yes,
+            users_of_http_add_urls_only_where_the_policy_says_so,
         ],
     );
 }
@@ -369,4 +372,46 @@ fn code_adds_nothing_where_nobody_says_yes(env: &TestEnv) {
     assert_eq!(bridge.call(json!({ "code": "print(runtime.discovered_servers())" })).ok(), "[]");
     bridge.close();
     assert!(!started.exists() && !file(env).exists());
+}
+
+fn users_of_http_add_urls_only_where_the_policy_says_so(env: &TestEnv) {
+    let (alice, bob) = (env.token(&["alice"]), env.token(&["bob"]));
+    let attempt = |what: &str| {
+        format!(
+            "try:\n    await runtime.add_server({what})\n    print(runtime.discovered_servers())\nexcept MCPError as error:\n    print(error)"
+        )
+    };
+    let url = attempt("'https://mcp.good.example/mcp', name='theirs'");
+    let http = env.bridge().listen();
+    let refused = http.client(&alice).run(&url).ok();
+    assert!(refused.starts_with("over HTTP, code can add servers only where a policy says which"), "{refused}");
+    terminate(http);
+
+    write_policy(env, "[[rule]]\nkind = 'server'\nname = '*.good.example'\neffect = 'allow'\n");
+    let http = env.bridge().listen();
+    let client = http.client(&alice);
+    for (what, told) in [
+        ("['python3', '-m', 'x']", "over HTTP, code can add servers with a URL only"),
+        ("'https://mcp.good.example/mcp', keep=True", "over HTTP, only the operator adds servers for good"),
+        ("'https://mcp.other.example/mcp'", "the server 'mcp.other.example' is denied: no rule of"),
+        ("'https://mcp.good.example/mcp', name='theirs'", "nobody can be asked whether to add"),
+    ] {
+        let refused = client.run(&attempt(what)).ok();
+        assert!(refused.starts_with(told), "{refused}");
+    }
+    // The person of that user says yes; nobody else has the server.
+    let forms = json!({ "elicitation": {} });
+    let params = json!({ "name": "run_python", "arguments": { "code": url } });
+    let stranger = http.stranger(&alice);
+    let result = stranger.ask("tools/call", modern(&forms, params.clone()));
+    let (questions, state) = asked(&result);
+    let yes = json!({ "action": "accept", "content": { "approve": true } });
+    let answers: Value = questions.iter().map(|(key, _)| (key.clone(), yes.clone())).collect();
+    let mut round = params;
+    (round["inputResponses"], round["requestState"]) = (answers, state.clone());
+    let done = stranger.ask("tools/call", modern(&forms, round));
+    assert_eq!(done["content"][0]["text"], "['theirs']", "{done}");
+    assert_eq!(http.client(&bob).run("runtime.discovered_servers()").ok(), "[]");
+    terminate(http);
+    assert!(!file(env).exists());
 }
