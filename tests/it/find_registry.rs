@@ -384,7 +384,10 @@ fn users_of_http_add_urls_only_where_the_policy_says_so(env: &TestEnv) {
     let url = attempt("'https://mcp.good.example/mcp', name='theirs'");
     let http = env.bridge().listen();
     let refused = http.client(&alice).run(&url).ok();
-    assert!(refused.starts_with("over HTTP, code can add servers only where a policy says which"), "{refused}");
+    assert!(
+        refused.starts_with("over HTTP, code can add servers only where a policy says which"),
+        "{refused}"
+    );
     terminate(http);
 
     write_policy(env, "[[rule]]\nkind = 'server'\nname = '*.good.example'\neffect = 'allow'\n");

@@ -3,97 +3,16 @@
 //! Nobody has asked for it, so such a run does nothing that lasts: it calls tools that only read, or that the policy allows without
 //! asking. Where that is not enough, the function stays as it is, until the user runs its example.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Sessions, lock};
-use crate::session::{Authority, Caller, ExampleEnd, RunOutcome, RunRequest};
+use super::{Inner, Sessions};
+use crate::session::{Authority, Caller, ExampleEnd, RunRequest};
 use crate::upstream::{ToTest, Unattended};
 
 /// How the audit log calls such a run.
 const CLIENT: &str = "codebridge saved functions";
-/// After this, changes that another process has noticed are looked for.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-
-/// What is known of the examples of a workspace.
-#[derive(Debug)]
-pub(super) struct Examples {
-    /// How long one may run.
-    timeout: Duration,
-    /// Runs that somebody has asked for.
-    under_way: AtomicUsize,
-    is_busy: AtomicBool,
-    looked: Mutex<Option<(u64, Instant)>>,
-    /// What was tried, by the names of the functions.
-    tried: Mutex<HashMap<String, u64>>,
-    /// What the next result says.
-    notices: Mutex<Vec<String>>,
-}
-
-/// A run that somebody has asked for, until it is dropped.
-pub(super) struct Attended<'a>(&'a AtomicUsize);
-
-impl Drop for Attended<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Examples {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            under_way: AtomicUsize::new(0),
-            is_busy: AtomicBool::new(false),
-            looked: Mutex::default(),
-            tried: Mutex::default(),
-            notices: Mutex::default(),
-        }
-    }
-
-    /// Notes that a run begins that somebody has asked for.
-    pub(super) fn attend(&self) -> Attended<'_> {
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        Attended(&self.under_way)
-    }
-
-    /// Adds what the examples have shown to a result.
-    pub(super) fn say(&self, outcome: &mut RunOutcome) {
-        outcome.notices.append(&mut lock(&self.notices));
-    }
-
-    /// Whether something may have changed since the last look, which this is.
-    fn is_due(&self, generation: u64) -> bool {
-        let mut looked = lock(&self.looked);
-        let is_due = looked.is_none_or(|(before, at)| before != generation || at.elapsed() > LOOK_AGAIN);
-        if is_due {
-            *looked = Some((generation, Instant::now()));
-        }
-        is_due
-    }
-
-    fn is_idle(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) == 0
-    }
-
-    /// Forgets the last look: there was no time for all that it has found.
-    fn look_again(&self) {
-        *lock(&self.looked) = None;
-    }
-
-    /// Notes that an example is tried; false if the same was tried before.
-    fn try_once((tool, digests): &ToTest, tried: &mut HashMap<String, u64>) -> bool {
-        let mut hasher = DefaultHasher::new();
-        (&tool.source, &tool.example, digests).hash(&mut hasher);
-        let this = hasher.finish();
-        tried.insert(tool.name.clone(), this) != Some(this)
-    }
-}
 
 impl Sessions {
     /// Looks in the background, after a run, whether examples are to be run.
@@ -103,7 +22,7 @@ impl Sessions {
             || self.0.closing.is_cancelled()
             || !examples.is_idle()
             || !examples.is_due(self.0.upstream.generation())
-            || examples.is_busy.swap(true, Ordering::AcqRel)
+            || !examples.begin_look()
         {
             return;
         }
@@ -114,11 +33,11 @@ impl Sessions {
                     sessions.0.examples.look_again();
                     break;
                 }
-                if Examples::try_once(&to_test, &mut lock(&sessions.0.examples.tried)) {
+                if sessions.0.examples.try_once(&to_test) {
                     sessions.test_function(to_test, authority.clone()).await;
                 }
             }
-            sessions.0.examples.is_busy.store(false, Ordering::Release);
+            sessions.0.examples.end_look();
         });
     }
 
@@ -134,7 +53,7 @@ impl Sessions {
             unattended: Some(Arc::clone(&unattended)),
             ..caller
         };
-        let request = RunRequest::of_example(&tool, self.0.examples.timeout);
+        let request = RunRequest::of_example(&tool, self.0.examples.timeout());
         // Boxed, because runs have this in them.
         let outcome = Box::pin(self.run_as(request, caller, None)).await;
         if self.0.counts_idle {
@@ -152,7 +71,7 @@ impl Sessions {
         }
         tracing::info!(name = %tool.name, passed = error.is_none(), "ran the example of a saved function: a tool has changed");
         if let Some(error) = error {
-            lock(&self.0.examples.notices).push(format!(
+            self.0.examples.note(format!(
                 "the saved function '{}' is broken: a tool that it uses has changed, and its example fails: {error}",
                 tool.name
             ));

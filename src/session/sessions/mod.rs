@@ -2,6 +2,7 @@
 
 mod examples;
 mod starts;
+mod tried;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -14,7 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::examples::Examples;
+use self::tried::Examples;
 use super::answers::{Answerer, Grant, GrantError};
 use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;

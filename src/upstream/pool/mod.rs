@@ -25,6 +25,7 @@ mod offers;
 mod outbox;
 mod outcome;
 mod process;
+mod rounds;
 mod secrets;
 mod start;
 mod starting;
