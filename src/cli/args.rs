@@ -12,7 +12,7 @@ use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
-use super::saved_args::SavedCommand;
+use super::saved_args::SavedArgs;
 use super::serve_args::ServeArgs;
 use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
@@ -85,8 +85,7 @@ pub enum Command {
     #[command(subcommand)]
     Artifact(ArtifactCommand),
     /// Manage the functions that code has saved
-    #[command(subcommand)]
-    Saved(SavedCommand),
+    Saved(SavedArgs),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),

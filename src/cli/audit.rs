@@ -147,6 +147,10 @@ fn what(record: &Record) -> String {
         }
         "run" => format!("run of {} in {}", short(&record.code_sha256), text(&record.session)),
         "denied" => format!("{} {}", text(&record.kind), text(&record.name)),
+        "approved" => match &record.server {
+            Some(server) => format!("{} {server} ({})", text(&record.kind), text(&record.name)),
+            None => format!("{} {}", text(&record.kind), text(&record.name)),
+        },
         "lost" => format!("{} lines could not be written: {}", record.lines, text(&record.why)),
         "pruned" => {
             let files: Vec<&str> = record.files.iter().map(|file| file.file.as_str()).collect();

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::exec::ExecError;
@@ -15,6 +16,7 @@ use super::replay_error::ReplayError;
 use super::say::say;
 use super::servers_error::ServersError;
 use crate::artifacts::ArtifactError;
+use crate::audit::AuditError;
 use crate::error::Exit;
 use crate::http::HttpError;
 use crate::image_sources::SourceError;
@@ -129,8 +131,13 @@ pub(super) enum CommandError {
     Token(#[from] TokenError),
     #[error(transparent)]
     TokenName(NameOfUserError),
+    #[error("there is no user '{0}' of `serve --http`")]
+    UnknownUser(String),
     #[error(transparent)]
     TokenScope(ScopeError),
+    /// What was approved does not hold.
+    #[error("nothing was changed: {0}")]
+    Unrecorded(Arc<AuditError>),
     #[error("'{0}' has a policy already")]
     HasPolicy(String),
     #[error("could not write the policy of '{name}': {source}")]
@@ -222,6 +229,8 @@ impl CommandError {
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
             Self::Saved(error) => error.hint(),
+            Self::Unrecorded(error) => Some(error.hint()),
+            Self::UnknownUser(_) => Some("`codebridge token ls` lists users; one has a folder since its first call".into()),
             Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
@@ -269,6 +278,7 @@ impl CommandError {
             | Self::UnapprovedImport(_)
             | Self::Replay(_)
             | Self::TokenName(_)
+            | Self::UnknownUser(_)
             | Self::TokenScope(_)
             | Self::Token(TokenError::Unknown(_))
             | Self::HasPolicy(_)
@@ -285,6 +295,7 @@ impl CommandError {
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::Serve(_)
+            | Self::Unrecorded(_)
             | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Servers(error) => error.exit(),
             Self::Server(error) => exit_of(error),

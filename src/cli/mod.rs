@@ -89,7 +89,7 @@ pub use flags::SettingFlags;
 pub use form::Form;
 pub use login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 pub use policy_args::PolicyCommand;
-pub use saved_args::SavedCommand;
+pub use saved_args::{SavedArgs, SavedCommand};
 pub use serve_args::ServeArgs;
 pub use servers_args::{AddArgs, FindArgs, ImportArgs};
 pub use token_args::TokenCommand;
@@ -177,7 +177,7 @@ async fn dispatch(
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
-        Command::Saved(command) => saved::saved(command, open, &settings).await,
+        Command::Saved(args) => saved::saved(args, open, &settings).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

@@ -156,6 +156,7 @@ impl<P: RunPython> McpHandler<P> {
             trace: trace_of(&context),
             client: client_of(&context),
             authority: self.authority.clone(),
+            unattended: None,
         };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&asked);

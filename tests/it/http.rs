@@ -57,7 +57,7 @@ fn command(env: &TestEnv, words: &[&str]) -> Output {
 }
 
 /// Ends a bridge as a service manager does.
-fn terminate(http: HttpBridge<'_>) -> String {
+pub(crate) fn terminate(http: HttpBridge<'_>) -> String {
     http.bridge.signal(Signal::TERM);
     let ended = http.bridge.wait(Duration::from_secs(60));
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);

@@ -28,6 +28,7 @@ mod exec_scripts;
 mod execution;
 mod fakes;
 mod files;
+mod find_registry;
 mod find_servers;
 mod floods;
 mod help;
@@ -119,6 +120,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     execution::register,
     fakes::register,
     files::register,
+    find_registry::register,
     find_servers::register,
     floods::register,
     help::register,

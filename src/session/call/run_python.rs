@@ -13,7 +13,7 @@ use crate::session::{
     ChangedFile, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunRequest,
 };
 use crate::telemetry::TraceContext;
-use crate::upstream::{Answers, NoAnswers};
+use crate::upstream::{Answers, NoAnswers, Unattended};
 
 /// The connection of a run to whoever asked for it.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct Caller {
     pub client: Option<Arc<str>>,
     /// What the call is made with: the run ends with it, and so does its session.
     pub authority: Authority,
+    /// Set in a run that nobody has asked for.
+    pub unattended: Option<Arc<Unattended>>,
 }
 
 impl Caller {
@@ -46,6 +48,7 @@ impl Caller {
             trace: TraceContext::default(),
             client: None,
             authority: Authority::default(),
+            unattended: None,
         }
     }
 }

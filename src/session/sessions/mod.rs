@@ -1,6 +1,8 @@
 //! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`.
 
+mod examples;
 mod starts;
+mod tried;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,6 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::tried::Examples;
 use super::answers::{Answerer, Grant, GrantError};
 use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;
@@ -81,6 +84,7 @@ struct Inner {
     records: Records,
     /// Names this bridge where no audit log does.
     unlogged: String,
+    examples: Examples,
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
@@ -134,6 +138,7 @@ impl Sessions {
             background,
             records: Records::at(&settings.state_dir.value),
             unlogged: random_hex::<4>(),
+            examples: Examples::new(*settings.timeout),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -153,29 +158,6 @@ impl Sessions {
     /// Whether a run in the background has not ended, or has ended not longer ago than this.
     pub fn has_run_within(&self, time: Duration) -> bool {
         self.0.background.has_run_within(time)
-    }
-
-    /// Returns the processor time that code has taken between runs since the last call of this, where it can be measured.
-    pub fn take_idle_time(&self) -> Duration {
-        for slot in self.0.slots.all() {
-            if let Ok(mut state) = slot.try_lock()
-                && let Some(live) = &mut state.live
-            {
-                self.0.add_idle_time(live.idle.count());
-            }
-        }
-        Duration::from_micros(self.0.idle_time.swap(0, Ordering::Relaxed))
-    }
-
-    /// Ends the sessions in which something runs that no call waits for.
-    pub fn end_working(&self, why: &str) {
-        for slot in self.0.slots.all() {
-            if let Ok(mut state) = slot.try_lock()
-                && state.live.as_ref().is_some_and(|live| live.idle.is_working())
-            {
-                self.0.end(state.take(format!("the previous one was ended: {why}")));
-            }
-        }
     }
 
     /// As [`RunPython::start`]; `ended` gets the outcome of the run.
@@ -219,6 +201,8 @@ impl Sessions {
         caller: Caller,
         background: Option<&BackgroundRun>,
     ) -> RunOutcome {
+        let attended = caller.unattended.is_none().then(|| self.0.examples.attend());
+        let authority = caller.authority.clone();
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let cancel = caller.cancel.child_token();
         let caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
@@ -237,6 +221,11 @@ impl Sessions {
         record.complete(&mut outcome);
         record.ended(&mut outcome, &self.0.upstream).await;
         span.end(run_end(&outcome));
+        if attended.is_some() {
+            self.0.examples.say(&mut outcome);
+            drop(attended);
+            self.test_functions(&authority);
+        }
         outcome
     }
 
@@ -373,14 +362,6 @@ impl Inner {
     /// Whether the interpreter of a session ends with its run.
     fn ends_with_run(&self, session: &str) -> bool {
         !self.persist || session == RunRequest::THROW_AWAY
-    }
-
-    async fn end_all(self: &Arc<Self>) {
-        for slot in self.slots.drain() {
-            self.end(slot.lock().await.live.take());
-        }
-        self.tasks.close();
-        self.tasks.wait().await;
     }
 
     /// Makes the files of a session readable for clients.

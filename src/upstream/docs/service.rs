@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::{DocsCache, Keyed, Known, Unknown};
 use super::failures::LastFailure;
+use super::functions::ToTest;
 use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
 use crate::upstream::catalog::{Detail, Prepared, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Server, Snapshot};
@@ -139,6 +140,16 @@ impl Docs {
     /// Keeps a list of tools in the catalogue.
     pub(in crate::upstream) async fn keep(&self, listing: &Arc<Listing>) {
         self.0.cache.keep(listing).await;
+    }
+
+    /// Returns the saved functions whose examples are to be run again.
+    pub(in crate::upstream) async fn functions_to_test(&self, snapshot: Arc<Snapshot>) -> Vec<ToTest> {
+        self.0.cache.functions_to_test(snapshot).await
+    }
+
+    /// Returns a number that changes when a server has listed its tools.
+    pub(in crate::upstream) fn generation(&self) -> u64 {
+        self.0.cache.generation()
     }
 
     /// Returns how far the search model is with the tools of all servers; None without a model.

@@ -10,7 +10,7 @@ use super::Upstream;
 use crate::policy::Shapes;
 use crate::upstream::catalog::{Detail, Prepared, Schemas, ServerDocs};
 use crate::upstream::discovery::Server;
-use crate::upstream::docs::{Known, Refreshed, Searched};
+use crate::upstream::docs::{Known, Refreshed, Searched, ToTest};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Age, PoolRequest, Purpose, Tool};
@@ -114,6 +114,16 @@ impl Upstream {
         Schemas::new(
             all.filter_map(|(server, known)| Some((server.alias.to_string(), known.docs?))).collect(),
         )
+    }
+
+    /// Returns the saved functions whose examples are to be run again, because a tool that they name has changed.
+    pub async fn functions_to_test(&self) -> Vec<ToTest> {
+        self.0.docs.functions_to_test(self.snapshot()).await
+    }
+
+    /// Returns a number that changes when a server has listed its tools.
+    pub fn generation(&self) -> u64 {
+        self.0.docs.generation()
     }
 
     /// Returns the tools of all servers that fit a query best, best first.

@@ -31,6 +31,14 @@ enum Source {
 pub enum Unusable {
     #[error("packages of type '{0}' are not supported")]
     Kind(String),
+    #[error(
+        "its package is a bundle (mcpb): unpack it, and add the command of its manifest with `codebridge servers add NAME -- COMMAND`"
+    )]
+    Bundle,
+    #[error(
+        "its package is in another registry, {0}: install it from there, and add its command with `codebridge servers add NAME -- COMMAND`"
+    )]
+    Registry(String),
     #[error("its package speaks '{0}', not stdio")]
     Transport(String),
     #[error("the name or the version of its package is invalid")]
@@ -96,8 +104,14 @@ impl Recipe {
             "pypi" => ("pypi", &["uvx"]),
             "oci" | "docker" => ("oci", &["docker", "podman"]),
             "nuget" => ("nuget", &["dnx"]),
+            "mcpb" => return Err(Unusable::Bundle),
             other => return Err(Unusable::Kind(plain(other))),
         };
+        // The program would look in its own registry, and could find somebody else's package. An image has its registry in its name.
+        let base = package.registry_base_url.as_deref().filter(|base| !base.is_empty());
+        if let Some(base) = base.filter(|base| programs.0 != "oci" && !is_usual(base, programs.0)) {
+            return Err(Unusable::Registry(plain(base)));
+        }
         let is_word = |text: &str| {
             text.len() <= LONGEST
                 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"@/._:+-".contains(&byte))
@@ -184,6 +198,13 @@ impl Recipe {
             named.iter().filter_map(|one| Some(format!("{}={}", one.name, one.input.value.as_ref()?)));
         given.collect()
     }
+}
+
+/// Whether the base URL of a registry is that of the one which all programs of its kind use: its domain has the name of that.
+fn is_usual(base: &str, kind: &str) -> bool {
+    let usual = if kind == "npm" { "npmjs" } else { kind };
+    let host = base.parse::<reqwest::Url>().ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| host.rsplit('.').nth(1) == Some(usual))
 }
 
 fn strings(value: &Value) -> Vec<String> {
@@ -404,6 +425,14 @@ mod tests {
                 "docker run -i --rm a/b@sha256:0a",
             ),
             (json!({ "registryType": "nuget", "identifier": "A.B", "version": "1" }), "dnx A.B@1 --yes"),
+            (
+                json!({ "registryType": "pypi", "identifier": "y", "registryBaseUrl": "https://pypi.example" }),
+                "uvx y",
+            ),
+            (
+                json!({ "registryType": "oci", "identifier": "c.example/a", "registryBaseUrl": "https://c.example" }),
+                "docker run -i --rm c.example/a",
+            ),
         ] {
             let recipe = only(json!({ "packages": [package] })).unwrap();
             let definition = recipe.definition(&answers);
@@ -449,7 +478,12 @@ mod tests {
         for (value, why) in [
             (
                 json!({ "packages": [{ "registryType": "mcpb", "identifier": "x" }] }),
-                "packages of type 'mcpb'",
+                "unpack it, and add the command of its manifest with `codebridge servers add",
+            ),
+            (
+                json!({ "packages": [{ "registryType": "npm", "identifier": "x",
+                    "registryBaseUrl": "https://npm.corp.example/" }] }),
+                "in another registry, https://npm.corp.example/: install it from there",
             ),
             (json!({ "packages": [{ "registryType": "npm", "identifier": "--eval" }] }), "is invalid"),
             (json!({ "packages": [{ "registryType": "npm", "identifier": "a b" }] }), "is invalid"),
