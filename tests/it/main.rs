@@ -30,6 +30,7 @@ mod fakes;
 mod files;
 mod find_servers;
 mod floods;
+mod gc;
 mod help;
 mod http;
 mod http_bounds;
@@ -73,6 +74,7 @@ mod servers;
 mod sessions;
 mod setup;
 mod shares;
+mod state_folder;
 mod structure;
 mod telemetry;
 mod trust;
@@ -120,6 +122,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     files::register,
     find_servers::register,
     floods::register,
+    gc::register,
     help::register,
     http::register,
     http_bounds::register,
@@ -156,6 +159,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    state_folder::register,
     structure::register,
     telemetry::register,
     trust::register,
