@@ -27,6 +27,7 @@ mod documentation;
 mod exec_scripts;
 mod execution;
 mod fakes;
+mod faults;
 mod files;
 mod find_servers;
 mod floods;
@@ -119,6 +120,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     exec_scripts::register,
     execution::register,
     fakes::register,
+    faults::register,
     files::register,
     find_servers::register,
     floods::register,
