@@ -151,6 +151,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let writes = matches!(command, Command::Serve(_) | Command::Exec(_) | Command::Workflow(_));
     let state_dir = writes.then(|| settings.state_dir.value.clone());
     state_dir.iter().for_each(|folder| state_folder::mark(folder));
+    if !matches!(command, Command::Serve(_)) {
+        // Nobody would come for a spare sandbox.
+        settings.warm.value = 0;
+    }
     memory::return_large_blocks();
     // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -117,7 +117,7 @@ fn commands_of(kind: Kind) -> [(&'static str, &'static str); 3] {
 fn a_command_of_the_runtime_that_fails_costs_one_call(env: &TestEnv) {
     let faulty = Faulty::new(env);
     let often: &[usize] = if more().is_some() { &[1, 2, ALWAYS] } else { &[ALWAYS] };
-    let bridge = env.bridge().var("MCP_BRIDGE_RUNTIME", &faulty.program).start();
+    let bridge = env.bridge().var("MCP_BRIDGE_RUNTIME", &faulty.program).var("MCP_BRIDGE_WARM", "0").start();
     let _ = bridge.run("x = 1").expect("success");
     let traces = traces(&bridge);
     for (verb, code) in commands_of(env.runtime().kind) {
@@ -186,7 +186,7 @@ fn open_files(bridge: &Bridge<'_>) -> usize {
 }
 
 fn sessions_without_number_leave_nothing(env: &TestEnv) {
-    let bridge = env.bridge().start();
+    let bridge = env.bridge().var("MCP_BRIDGE_WARM", "0").start();
     let throw_away = || bridge.call(json!({ "code": "6 * 7", "session": "new" })).ok();
     for _ in 0..3 {
         assert_eq!(throw_away(), "42");

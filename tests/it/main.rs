@@ -75,6 +75,7 @@ mod servers;
 mod sessions;
 mod setup;
 mod shares;
+mod spares;
 mod state_folder;
 mod structure;
 mod telemetry;
@@ -162,6 +163,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     setup::register,
     shares::register,
     state_folder::register,
+    spares::register,
     structure::register,
     telemetry::register,
     trust::register,
