@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fake_sessions;
+pub mod gc;
 mod glob;
 pub mod guest;
 pub mod help;
@@ -30,6 +31,7 @@ pub mod settings;
 pub mod setup;
 pub mod shares;
 pub mod sizes;
+pub mod state_folder;
 pub mod telemetry;
 pub mod tokens;
 pub mod upstream;

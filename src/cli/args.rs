@@ -10,6 +10,7 @@ use super::audit_args::{AuditArgs, ReplayArgs};
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::gc_args::GcArgs;
 use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
 use super::saved_args::SavedArgs;
@@ -79,6 +80,8 @@ pub enum Command {
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
     Reap(ReapArgs),
+    /// Remove what is unused: images, packages, old files; shows it first
+    Gc(GcArgs),
     /// List what runs in the background, or print the output of one run
     Runs(RunsArgs),
     /// Manage the files that code has saved

@@ -28,6 +28,7 @@ use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
 use crate::shares::ShareError;
+use crate::state_folder::StateFolderError;
 use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
 use crate::upstream::meaning::ModelError;
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
@@ -40,6 +41,8 @@ pub(super) enum CommandError {
     Setting(#[from] SettingError),
     #[error(transparent)]
     Share(#[from] ShareError),
+    #[error(transparent)]
+    StateFolder(#[from] StateFolderError),
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error(transparent)]
@@ -92,6 +95,8 @@ pub(super) enum CommandError {
     PolicyExists(PathBuf),
     #[error("could not ask whether to accept the tools of '{0}': standard input is not a terminal")]
     Unaccepted(String),
+    #[error("could not ask whether to remove this: standard input is not a terminal")]
+    UnconfirmedRemoval,
     #[error(transparent)]
     Pins(PinError),
     #[error(transparent)]
@@ -182,6 +187,7 @@ impl CommandError {
         match self {
             Self::Setting(error) => error.hint(),
             Self::Share(error) => error.hint(),
+            Self::StateFolder(error) => Some(error.hint()),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Code(error) => error.hint(),
             Self::Workflow(error) => error.hint(),
@@ -203,6 +209,7 @@ impl CommandError {
             Self::UnknownClient { nearest: Some(name), .. } => Some(format!("try `codebridge setup {name}`")),
             Self::UnknownClient { nearest: None, .. } => Some("`codebridge setup --list` lists all clients".into()),
             Self::Unconfirmed(_) => Some("add `--yes`, or print the entry with `--print`".into()),
+            Self::UnconfirmedRemoval => Some("add `--yes` to remove it, or `--dry-run` to only look".into()),
             Self::NoHome => Some("set HOME to your home folder".into()),
             Self::Written { tool, .. } => {
                 Some(format!("see its arguments with `codebridge tools show {}`", shell_word(tool)))
@@ -261,6 +268,7 @@ impl CommandError {
             | Self::Setup(SetupError::Problem { .. })
             | Self::UnknownClient { .. }
             | Self::Unconfirmed(_)
+            | Self::UnconfirmedRemoval
             | Self::NoHome
             | Self::OwnPath(_)
             | Self::HelpTopic { .. }
@@ -284,6 +292,7 @@ impl CommandError {
             | Self::HasPolicy(_)
             | Self::Http(HttpError::Address(_) | HttpError::Issuer(_))
             | Self::Recipe(_) => Exit::Usage,
+            Self::StateFolder(_) => Exit::StateFolder,
             Self::Workflow(WorkflowError::Io { .. } | WorkflowError::Stopped(_)) => Exit::Io,
             Self::Workflow(_) => Exit::Usage,
             Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,

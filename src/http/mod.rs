@@ -31,5 +31,5 @@ pub use address::Address;
 pub use certificate::expiry_of;
 pub use error::HttpError;
 pub use oidc::Issuer;
-pub use record::{Listening, listeners};
+pub use record::{Listening, gone_listeners, listeners};
 pub use serve::{Options, serve};

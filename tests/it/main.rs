@@ -27,10 +27,12 @@ mod documentation;
 mod exec_scripts;
 mod execution;
 mod fakes;
+mod faults;
 mod files;
 mod find_registry;
 mod find_servers;
 mod floods;
+mod gc;
 mod help;
 mod http;
 mod http_bounds;
@@ -75,6 +77,7 @@ mod sessions;
 mod setup;
 mod shares;
 mod spares;
+mod state_folder;
 mod structure;
 mod telemetry;
 mod trust;
@@ -119,10 +122,12 @@ const TOPICS: &[fn(&mut Suite)] = &[
     exec_scripts::register,
     execution::register,
     fakes::register,
+    faults::register,
     files::register,
     find_registry::register,
     find_servers::register,
     floods::register,
+    gc::register,
     help::register,
     http::register,
     http_bounds::register,
@@ -159,6 +164,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    state_folder::register,
     spares::register,
     structure::register,
     telemetry::register,

@@ -1,8 +1,10 @@
 //! The catalogue for asynchronous callers: what blocks runs on threads for that.
 
 use std::cell::OnceCell;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
@@ -10,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::failures::{Failures, LastFailure, Reason};
 use super::functions::{Functions, SavedFunctions, ToTest};
 use super::keys::Keys;
+use crate::sizes::Amount;
 use crate::upstream::catalog::{
     Catalog, Detail, FOLDER, FoundTool, ListedServer, Prepared, Schemas, ServerDocs, ToolItem,
 };
@@ -212,6 +215,21 @@ impl DocsCache {
             }
         };
         blocking(prune).await;
+    }
+
+    /// Returns what is unused: documentation of servers that are not defined any more, if it is so old. Removes it if `remove` is set.
+    pub(super) async fn unused(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        age: Duration,
+        remove: bool,
+    ) -> io::Result<Amount> {
+        let cache = Arc::clone(self);
+        let unused = move || match cache.catalog.folder().is_dir() {
+            true => cache.catalog.unused(&cache.keyed(snapshot).everything, age, remove),
+            false => Ok(Amount::default()),
+        };
+        blocking(unused).await
     }
 
     /// Notes whether a server answered, and returns its key if its definition is used.

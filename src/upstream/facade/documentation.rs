@@ -1,5 +1,6 @@
 //! What is known of servers and their tools: from the catalogue, or from the servers themselves.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Upstream;
 use crate::policy::Shapes;
+use crate::sizes::Amount;
 use crate::upstream::catalog::{Detail, Prepared, Schemas, ServerDocs};
 use crate::upstream::discovery::Server;
 use crate::upstream::docs::{Known, Refreshed, Searched, ToTest};
@@ -145,6 +147,14 @@ impl Upstream {
         report: impl FnMut(Prepared) -> bool + Send + 'static,
     ) -> Option<Result<Prepared, ModelError>> {
         self.0.docs.prepare(self.snapshot(), report).await
+    }
+
+    /// Returns the documentation of servers that are not defined any more, if it is so old. Removes it if `remove` is set.
+    ///
+    /// # Errors
+    /// The catalogue could not be read, or a file not be removed.
+    pub async fn unused_documentation(&self, age: Duration, remove: bool) -> io::Result<Amount> {
+        self.0.docs.unused(self.snapshot(), age, remove).await
     }
 
     /// Asks servers again for their tools, a few at once. They come as they answer.
