@@ -133,6 +133,7 @@ impl Round {
             trace,
             client: name,
             authority,
+            until_end: false,
         };
         let run = run(caller);
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };

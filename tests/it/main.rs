@@ -74,6 +74,7 @@ mod sessions;
 mod setup;
 mod shares;
 mod structure;
+mod tasks;
 mod telemetry;
 mod trust;
 mod two_bridges;
@@ -157,6 +158,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     setup::register,
     shares::register,
     structure::register,
+    tasks::register,
     telemetry::register,
     trust::register,
     two_bridges::register,
