@@ -16,7 +16,7 @@ use axum::body::Body;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ use crate::tokens::PrincipalName;
 
 /// Connections in all, if the process may open so many files.
 const MOST: usize = 16_384;
+/// Files that are open at once then: the other half is for sandboxes, servers and files.
+const MOST_FILES: u64 = 2 * MOST as u64;
 /// Connections that have not sent a valid credential.
 const MOST_STRANGERS: usize = 1_024;
 /// The part of all connections that one user may have.
@@ -177,6 +179,19 @@ impl State {
     }
 }
 
+/// Lets this process open as many files as it needs for all connections, as far as it may; returns how many, None for any number.
+fn raise_files() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(MOST_FILES, |maximum| maximum.min(MOST_FILES));
+    if current.is_none_or(|current| current >= wanted) {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        Ok(()) => Some(wanted),
+        Err(_) => current,
+    }
+}
+
 /// Returns what comes most often.
 fn most_frequent<T: Hash + Eq + Copy>(all: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
@@ -244,8 +259,7 @@ impl Drop for Closing {
 
 impl Connections {
     pub(super) fn new() -> Arc<Self> {
-        let files = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
-        // The other half is for sandboxes, servers and files.
+        let files = raise_files().and_then(|most| usize::try_from(most).ok());
         let most = files.map_or(MOST, |files| (files / 2).min(MOST));
         Arc::new(Self {
             state: Mutex::new(State::new(most)),
