@@ -33,6 +33,7 @@ mod floods;
 mod help;
 mod http;
 mod http_bounds;
+mod http_users;
 mod image_store;
 mod images;
 mod in_container;
@@ -63,6 +64,7 @@ mod recipes;
 mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
+mod replay;
 mod repository;
 mod resources;
 mod rootless_docker;
@@ -124,6 +126,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     help::register,
     http::register,
     http_bounds::register,
+    http_users::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -148,6 +151,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    replay::register,
     resources::register,
     rootless_docker::register,
     saved_tools::register,

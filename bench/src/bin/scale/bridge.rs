@@ -31,8 +31,8 @@ impl Bridge {
         let tokens = tokens(&home, users)?;
         let state = home.path().to_string_lossy().into_owned();
         let args = [
-            "serve", "--http", "127.0.0.1:0", "--state-dir", &state, "--runtime", &options.runtime, "--image",
-            &options.image, "--log-level", "warn",
+            "serve", "--http", "127.0.0.1:0", "--state-dir", &state, "--runtime", &options.runtime,
+            "--image", &options.image, "--log-level", "warn",
         ];
         let command = CommandLine::new(&options.program).args(args).args(flags);
         let mut child = spawn_piped(&command).map_err(io::Error::other)?;
@@ -90,9 +90,12 @@ impl Bridge {
     pub(crate) fn memory_below(&self) -> f64 {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             let text = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-            let parent = text.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
+            let parent =
+                text.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
             if let Some(parent) = parent {
                 children.entry(parent).or_default().push(pid);
             }
@@ -102,7 +105,8 @@ impl Bridge {
             below.extend(children.remove(&pid).unwrap_or_default());
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-            all += line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default();
+            all +=
+                line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default();
         }
         all
     }

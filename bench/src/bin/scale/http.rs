@@ -72,7 +72,8 @@ impl Client {
             "io.modelcontextprotocol/clientInfo": { "name": "bench", "version": "1" },
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": meta } });
+        let body =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": meta } });
         let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover\r\n";
         self.send("POST", headers, &body.to_string()).await?;
         self.answer().await.map(drop)
@@ -84,10 +85,12 @@ impl Client {
     }
 
     async fn send(&mut self, method: &str, more: &str, body: &str) -> io::Result<()> {
-        let session = self.session.as_ref().map_or_else(String::new, |id| format!("Mcp-Session-Id: {id}\r\n"));
+        let session =
+            self.session.as_ref().map_or_else(String::new, |id| format!("Mcp-Session-Id: {id}\r\n"));
         let head = &self.head;
         let length = body.len();
-        let request = format!("{method} /mcp HTTP/1.1\r\n{head}{session}{more}Content-Length: {length}\r\n\r\n{body}");
+        let request =
+            format!("{method} /mcp HTTP/1.1\r\n{head}{session}{more}Content-Length: {length}\r\n\r\n{body}");
         self.stream.write_all(request.as_bytes()).await
     }
 

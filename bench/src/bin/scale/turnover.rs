@@ -48,7 +48,9 @@ fn slope(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let middle = (count - 1.0) / 2.0;
     let mean = values.iter().sum::<f64>() / count;
-    let of = |(at, value): (usize, &f64)| ((at as f64 - middle) * (value - mean), (at as f64 - middle).powi(2));
-    let (up, across) = values.iter().enumerate().map(of).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let of =
+        |(at, value): (usize, &f64)| ((at as f64 - middle) * (value - mean), (at as f64 - middle).powi(2));
+    let (up, across) =
+        values.iter().enumerate().map(of).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     up / across
 }
