@@ -75,6 +75,7 @@ mod servers;
 mod sessions;
 mod setup;
 mod shares;
+mod spares;
 mod structure;
 mod tasks;
 mod telemetry;
@@ -161,6 +162,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    spares::register,
     structure::register,
     tasks::register,
     telemetry::register,
