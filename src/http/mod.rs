@@ -21,6 +21,7 @@ mod guard;
 mod known_tokens;
 mod metrics;
 mod oidc;
+mod open_files;
 mod record;
 mod routes;
 mod serve;

@@ -134,6 +134,7 @@ impl Round {
             client: name,
             authority,
             unattended: None,
+            until_end: false,
         };
         let run = run(caller);
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };

@@ -36,6 +36,7 @@ mod gc;
 mod help;
 mod http;
 mod http_bounds;
+mod http_users;
 mod image_store;
 mod images;
 mod in_container;
@@ -66,6 +67,7 @@ mod recipes;
 mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
+mod replay;
 mod repository;
 mod resources;
 mod rootless_docker;
@@ -79,6 +81,7 @@ mod shares;
 mod spares;
 mod state_folder;
 mod structure;
+mod tasks;
 mod telemetry;
 mod trust;
 mod two_bridges;
@@ -131,6 +134,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     help::register,
     http::register,
     http_bounds::register,
+    http_users::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -155,6 +159,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    replay::register,
     resources::register,
     rootless_docker::register,
     saved_tools::register,
@@ -167,6 +172,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     state_folder::register,
     spares::register,
     structure::register,
+    tasks::register,
     telemetry::register,
     trust::register,
     two_bridges::register,

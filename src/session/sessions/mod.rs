@@ -170,7 +170,7 @@ impl Sessions {
         let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
         let Budgets { stdout, pictures, .. } = self.0.budgets;
         let bounds = Bounds { stdout, pictures, runs: self.0.most };
-        let added = self.0.background.add(session, is_alone, &*caller.answers, bounds);
+        let added = self.0.background.add(session, is_alone, &caller, bounds);
         let run = match added {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
@@ -187,7 +187,7 @@ impl Sessions {
             ended(&outcome);
             running.end(outcome);
         });
-        let outcome = run.first_look(&caller).await;
+        let outcome = run.wait_for(&caller).await;
         if run.number().is_none() {
             self.0.background.remove(&run);
         }
