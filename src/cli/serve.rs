@@ -11,6 +11,7 @@ use super::errors::CommandError;
 use super::say::say;
 use super::signals::Signals;
 use crate::error::Exit;
+use crate::feed::Feed;
 use crate::http::{self, Issuer};
 use crate::mcp::stdio;
 use crate::server::{Connection, serve as serve_connection};
@@ -27,7 +28,12 @@ pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandErro
     let serving = async {
         let (sessions, events) = (Arc::new(workspace.sessions.clone()), workspace.upstream.events());
         let settings = &workspace.bridge.settings;
-        let served = serve_connection(sessions, events, settings, connection, stop.clone()).await;
+        let feed = Feed::of_workspace(workspace);
+        let served = tokio::select! {
+            served = serve_connection(sessions, events, settings, connection, stop.clone()) => served,
+            // Consoles only look: the bridge serves its client whether they can or not.
+            never = async { feed.offer(&settings.state_dir.value).await; std::future::pending().await } => never,
+        };
         workspace.close().await;
         served
     };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_runtimes::{
-    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, ProcessorTime, Refusal, RuntimeId,
-    Sandbox, StateError, SupplyError,
+    ArchiveError, End, LaunchError, LeftOut, Meter, NothingWorks, Oddities, Refusal, RuntimeId, Sandbox,
+    StateError, SupplyError,
 };
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -234,11 +234,9 @@ impl Interpreter {
         Box::new(move || access.under_way())
     }
 
-    /// Returns how the processor time of its sandbox is read, where it can be.
-    pub(in crate::session) fn processor_time(
-        &self,
-    ) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
-        self.sandbox.processor_time()
+    /// Returns how the processor time and the memory of its sandbox are read, where they can be.
+    pub(in crate::session) fn meter(&self) -> impl Future<Output = Option<Meter>> + Send + 'static {
+        self.sandbox.meter()
     }
 
     /// Whether its sandbox has a shared folder, named by its path there.
