@@ -278,6 +278,7 @@ impl Sessions {
             }
         };
         state.stop_timer();
+        let call = inner.launcher.begin_call();
         let outcome = tokio::select! {
             outcome = inner.run_in(&mut state, throw_away, request, grant, caller, of_run) => outcome,
             () = inner.closing.cancelled() => {
@@ -293,7 +294,7 @@ impl Sessions {
             let timer = inner.start_idle_timer(&slot);
             state.set_timer(timer);
         }
-        drop(state);
+        drop((state, call));
         inner.slots.forget_names();
         inner.became_idle.notify_waiters();
         outcome
