@@ -47,7 +47,12 @@ impl Call {
 }
 
 /// Returns the calls that lines of a run tell of, the first ones, and how many there are beside.
-pub(super) fn logged_calls(folder: &Path, lines: &[Found], run: &LoggedRun, most: usize) -> (Vec<Call>, usize) {
+pub(super) fn logged_calls(
+    folder: &Path,
+    lines: &[Found],
+    run: &LoggedRun,
+    most: usize,
+) -> (Vec<Call>, usize) {
     let calls: Vec<&Found> = lines.iter().filter(|line| line.record.event == "call").collect();
     let since = |time: Option<Timestamp>| match (run.began, time) {
         (Some(began), Some(time)) => time.duration_since(began).as_secs_f64() * 1000.0,

@@ -16,7 +16,11 @@ pub(super) fn name(port: Option<u16>) -> String {
 
 /// Returns the secret that a browser sends.
 pub(super) fn read<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
+    let pairs = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'));
     let secret = pairs.filter_map(|pair| pair.trim().split_once('=')).find(|(known, _)| *known == name)?.1;
     let is_secret = secret.len() == 2 * SECRET && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_secret.then_some(secret)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use http::{HeaderMap, StatusCode};
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 
 use crate::http::Refusal;

@@ -207,7 +207,11 @@ fn find(folder: &Path, text: &str) -> io::Result<HashSet<String>> {
     follower.read_new(is_of_run, |line| {
         let Some(name) = line.record.run.as_deref().filter(|name| !names.contains(*name)) else { return };
         let is_named = names_of(&line.record).into_iter().any(contains) || contains(name);
-        let is_in_text = || SEARCHED.iter().any(|field| line.text_of(folder, field).ok().flatten().is_some_and(|text| contains(&text)));
+        let is_in_text = || {
+            SEARCHED
+                .iter()
+                .any(|field| line.text_of(folder, field).ok().flatten().is_some_and(|text| contains(&text)))
+        };
         if is_named || is_in_text() {
             let name = name.to_owned();
             names.insert(name);
@@ -220,7 +224,11 @@ fn find(folder: &Path, text: &str) -> io::Result<HashSet<String>> {
 fn names_of(record: &Record) -> Vec<&str> {
     let Record { session, client, server, tool, error, kind, name, image, .. } = record;
     let named = [session, client, server, tool, error, kind, name, image];
-    named.into_iter().filter_map(|text| text.as_deref()).chain(record.servers.iter().map(String::as_str)).collect()
+    named
+        .into_iter()
+        .filter_map(|text| text.as_deref())
+        .chain(record.servers.iter().map(String::as_str))
+        .collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -11,15 +11,19 @@
 //! history       runs of the audit log ─▶ text, page
 //! ```
 
+mod artifacts;
 mod assets;
 mod calls;
 mod cookie;
+mod files;
 mod form;
 mod history;
+mod numbers;
 mod page;
 mod routes;
 mod run;
 mod runs;
+mod servers;
 mod sign_in;
 mod text;
 mod visitor;

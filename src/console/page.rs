@@ -15,7 +15,12 @@ pub(super) struct Link {
 }
 
 /// The pages.
-pub(super) const LINKS: [Link; 1] = [Link { place: "runs", path: "/console/runs", name: "Runs" }];
+pub(super) const LINKS: [Link; 4] = [
+    Link { place: "runs", path: "/console/runs", name: "Runs" },
+    Link { place: "servers", path: "/console/servers", name: "Servers" },
+    Link { place: "artifacts", path: "/console/artifacts", name: "Artifacts" },
+    Link { place: "numbers", path: "/console/numbers", name: "Numbers" },
+];
 
 /// The frame around a page of somebody who is signed in.
 #[derive(Debug)]
@@ -25,7 +30,6 @@ pub(super) struct Frame {
     pub(super) place: &'static str,
     pub(super) user: String,
     pub(super) form_token: String,
-    pub(super) may_approve: bool,
 }
 
 impl Frame {
@@ -35,7 +39,6 @@ impl Frame {
             place,
             user: visitor.admitted.principal().to_string(),
             form_token: visitor.form_token.clone(),
-            may_approve: visitor.admitted.may_approve(),
         }
     }
 

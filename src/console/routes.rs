@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::page::problem;
 use super::visitor::Console;
-use super::{assets, run, runs, sign_in};
+use super::{artifacts, assets, numbers, run, runs, servers, sign_in};
 use crate::http::Site;
 
 /// What pages may load and do. Nothing is inline, and nothing comes from elsewhere.
@@ -32,6 +32,11 @@ pub fn routes(site: Site) -> Router {
         .route("/console/runs", get(runs::page_of_runs))
         .route("/console/runs/{run}", get(run::page_of_run))
         .route("/console/runs/{run}/{text}", get(run::whole_text))
+        .route("/console/servers", get(servers::page_of_servers))
+        .route("/console/servers/{name}", get(servers::page_of_server))
+        .route("/console/artifacts", get(artifacts::gallery))
+        .route("/console/artifacts/content", get(artifacts::content))
+        .route("/console/numbers", get(numbers::numbers))
         .route("/console/style.css", get(assets::style))
         .route("/console/script.js", get(assets::script))
         .route("/console/icon.svg", get(assets::icon))
@@ -41,7 +46,11 @@ pub fn routes(site: Site) -> Router {
 }
 
 async fn unknown() -> Response {
-    problem(StatusCode::NOT_FOUND, "There is no such page", "The address may be wrong, or what it showed is gone.")
+    problem(
+        StatusCode::NOT_FOUND,
+        "There is no such page",
+        "The address may be wrong, or what it showed is gone.",
+    )
 }
 
 async fn with_headers(request: Request, next: Next) -> Response {

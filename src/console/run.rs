@@ -6,8 +6,8 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{self, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use http::StatusCode;
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 
 use super::calls::{Call, denied, logged_calls};
 use super::history::LoggedRun;
@@ -72,7 +72,11 @@ async fn lines_of(folder: &Path, run: &str) -> std::io::Result<Lines> {
 }
 
 fn no_such_run() -> Response {
-    problem(StatusCode::NOT_FOUND, "There is no such run", "Its lines may have been removed from the log, which has a limit of 256 MiB.")
+    problem(
+        StatusCode::NOT_FOUND,
+        "There is no such run",
+        "Its lines may have been removed from the log, which has a limit of 256 MiB.",
+    )
 }
 
 pub(super) async fn page_of_run(
@@ -80,11 +84,19 @@ pub(super) async fn page_of_run(
     extract::Path(name): extract::Path<String>,
     visitor: Visitor,
 ) -> Response {
-    let Some(folder) = visitor.workspace().audit.folder().map(ToOwned::to_owned) else { return no_such_run() };
+    let Some(folder) = visitor.workspace().audit.folder().map(ToOwned::to_owned) else {
+        return no_such_run();
+    };
     let Lines { lines, is_running } = match lines_of(&folder, &name).await {
         Ok(lines) if !lines.lines.is_empty() => lines,
         Ok(_) => return no_such_run(),
-        Err(error) => return problem(StatusCode::INTERNAL_SERVER_ERROR, "The audit log cannot be read", &error.to_string()),
+        Err(error) => {
+            return problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The audit log cannot be read",
+                &error.to_string(),
+            );
+        }
     };
     let mut run = LoggedRun { name: name.clone(), ..LoggedRun::default() };
     lines.iter().for_each(|line| run.note(&folder, line));
@@ -124,7 +136,9 @@ pub(super) async fn whole_text(
     extract::Path((name, field)): extract::Path<(String, String)>,
     visitor: Visitor,
 ) -> Response {
-    let Some(folder) = visitor.workspace().audit.folder().map(ToOwned::to_owned) else { return no_such_run() };
+    let Some(folder) = visitor.workspace().audit.folder().map(ToOwned::to_owned) else {
+        return no_such_run();
+    };
     let Some(field) = TEXTS.into_iter().find(|known| *known == field) else { return no_such_run() };
     let Ok(Lines { lines, .. }) = lines_of(&folder, &name).await else { return no_such_run() };
     let text = lines.iter().find_map(|line| line.text_of(&folder, field).ok().flatten());
@@ -136,5 +150,12 @@ pub(super) async fn whole_text(
 
 /// Returns a text of somebody else: it is never a document of this origin.
 pub(super) fn plain_text(text: String) -> Response {
-    ([(CONTENT_TYPE, "text/plain; charset=utf-8"), (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'")], text).into_response()
+    (
+        [
+            (CONTENT_TYPE, "text/plain; charset=utf-8"),
+            (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        ],
+        text,
+    )
+        .into_response()
 }

@@ -18,7 +18,8 @@ use crate::audit::is_live;
 const ON_A_PAGE: usize = 100;
 /// Outcomes that can be chosen.
 const OUTCOMES: [&str; 9] = [
-    "running", "ok", "error", "timeout", "cancelled", "refused", "not-started", "not-prepared", "sandbox-failed",
+    "running", "ok", "error", "timeout", "cancelled", "refused", "not-started", "not-prepared",
+    "sandbox-failed",
 ];
 
 #[derive(Debug, Template)]
@@ -70,7 +71,11 @@ impl Row {
     }
 }
 
-pub(super) async fn page_of_runs(State(console): State<Arc<Console>>, visitor: Visitor, uri: Uri) -> Response {
+pub(super) async fn page_of_runs(
+    State(console): State<Arc<Console>>,
+    visitor: Visitor,
+    uri: Uri,
+) -> Response {
     let fields = Fields::parse(uri.query().unwrap_or_default().as_bytes());
     let wanted = Wanted {
         text: fields.get("q").trim().chars().take(200).collect(),
@@ -87,7 +92,11 @@ pub(super) async fn page_of_runs(State(console): State<Arc<Console>>, visitor: V
         Ok(runs) => runs,
         Err(error) => {
             tracing::warn!(%error, "could not read the audit log for the console");
-            return problem(StatusCode::INTERNAL_SERVER_ERROR, "The audit log cannot be read", &error.to_string());
+            return problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The audit log cannot be read",
+                &error.to_string(),
+            );
         }
     };
     let all = runs.len();
@@ -96,14 +105,19 @@ pub(super) async fn page_of_runs(State(console): State<Arc<Console>>, visitor: V
         run.end.is_none() && folder.as_ref().is_some_and(|folder| is_live(folder, bridge))
     };
     let shown = runs.into_iter().skip((number - 1) * ON_A_PAGE).take(ON_A_PAGE);
-    let rows: Vec<Row> = shown.map(|run| {
-        let is_running = is_running(&run);
-        Row::of(run, is_running)
-    }).collect();
+    let rows: Vec<Row> = shown
+        .map(|run| {
+            let is_running = is_running(&run);
+            Row::of(run, is_running)
+        })
+        .collect();
     let link = |number: usize| {
         let Wanted { text, outcome, session } = &wanted;
         let page = number.to_string();
-        format!("/console/runs?{}", query(&[("q", text), ("outcome", outcome), ("session", session), ("page", &page)]))
+        format!(
+            "/console/runs?{}",
+            query(&[("q", text), ("outcome", outcome), ("session", session), ("page", &page)])
+        )
     };
     page(&Runs {
         frame: Frame::new(&visitor, "runs", "Runs"),

@@ -93,7 +93,8 @@ fn escape_length(text: &str) -> usize {
             body.get(1 + parameters).filter(|byte| (0x40..=0x7e).contains(*byte)).map(|_| 3 + parameters)
         }
         Some(b']') => {
-            let content = body[1..].iter().take(4096).take_while(|byte| !matches!(byte, 7 | 0x1b | b'\n')).count();
+            let content =
+                body[1..].iter().take(4096).take_while(|byte| !matches!(byte, 7 | 0x1b | b'\n')).count();
             match body.get(1 + content..) {
                 Some([7, ..]) => Some(3 + content),
                 Some([0x1b, b'\\', ..]) => Some(4 + content),

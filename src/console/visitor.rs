@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 
 use super::cookie;
-use super::form::{self, Fields, query};
+use super::form::{self, query};
 use super::history::Histories;
 use super::page::problem;
 use super::visits::Visits;
@@ -32,12 +32,9 @@ pub(super) struct Visitor {
     presence: Presence,
 }
 
-/// Somebody who has sent a form of one of our pages.
+/// A form that one of our pages has sent.
 #[derive(Debug)]
-pub(super) struct Sent {
-    pub(super) visitor: Visitor,
-    pub(super) fields: Fields,
-}
+pub(super) struct Sent;
 
 const OTHER_FORM: Refusal = Refusal {
     status: StatusCode::FORBIDDEN,
@@ -61,7 +58,8 @@ impl Visitor {
 pub(super) fn refused(console: &Console, refusal: Refusal, parts: &Parts) -> Response {
     let counted = console.site.refuse(refusal, &parts.headers, &parts.extensions);
     let mut response = problem(refusal.status, "This is not possible", refusal.text);
-    let more = counted.headers().iter().filter(|(name, _)| ["retry-after", "connection"].contains(&name.as_str()));
+    let more =
+        counted.headers().iter().filter(|(name, _)| ["retry-after", "connection"].contains(&name.as_str()));
     response.headers_mut().extend(more.map(|(name, value)| (name.clone(), value.clone())));
     response
 }
@@ -71,13 +69,17 @@ impl FromRequestParts<Arc<Console>> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, console: &Arc<Console>) -> Result<Self, Response> {
         let secret = cookie::read(&parts.headers, &console.cookie());
-        let visit = secret.and_then(|secret| console.visits.get(secret, |admitted| console.site.still(admitted)));
+        let visit =
+            secret.and_then(|secret| console.visits.get(secret, |admitted| console.site.still(admitted)));
         let Some(visit) = visit else {
             // A page leads to where its user signs in; what a script asks for does not.
             let is_page = parts.method == Method::GET
                 && parts.headers.get("accept").is_none_or(|accept| accept != "text/event-stream");
             return Err(match is_page {
-                true => Redirect::to(&sign_in_path(parts.uri.path_and_query().map_or("", |path| path.as_str()))).into_response(),
+                true => {
+                    Redirect::to(&sign_in_path(parts.uri.path_and_query().map_or("", |path| path.as_str())))
+                        .into_response()
+                }
                 false => problem(StatusCode::UNAUTHORIZED, "You are signed out", "Sign in again to go on."),
             });
         };
@@ -92,14 +94,15 @@ impl FromRequest<Arc<Console>> for Sent {
 
     async fn from_request(request: Request<Body>, console: &Arc<Console>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let visitor = Visitor::from_request_parts(&mut parts, console).await?;
+        let _visitor = Visitor::from_request_parts(&mut parts, console).await?;
         let secret = cookie::read(&parts.headers, &console.cookie()).unwrap_or_default();
-        let fields = form::read(&parts.headers, body).await.map_err(|refusal| refused(console, refusal, &parts))?;
+        let fields =
+            form::read(&parts.headers, body).await.map_err(|refusal| refused(console, refusal, &parts))?;
         let visit = console.visits.get(secret, |admitted| Some(admitted.clone()));
         if !visit.is_some_and(|visit| visit.has_sent(fields.get("form"))) {
             return Err(refused(console, OTHER_FORM, &parts));
         }
-        Ok(Self { visitor, fields })
+        Ok(Self)
     }
 }
 
@@ -127,7 +130,10 @@ mod tests {
         for good in ["/console/runs?q=a%20b", "/console?x", "/console/sessions"] {
             assert_eq!(next_path(good), good);
         }
-        for bad in ["", "/", "//evil.example", "/consoles", "/console\\x", "https://evil.example", "/console/\r\nx", "/console/login?next=x"] {
+        for bad in [
+            "", "/", "//evil.example", "/consoles", "/console\\x", "https://evil.example", "/console/\r\nx",
+            "/console/login?next=x",
+        ] {
             assert_eq!(next_path(bad), "/console", "{bad}");
         }
         assert_eq!(sign_in_path("/console/runs?q=1"), "/console/login?next=%2Fconsole%2Fruns%3Fq%3D1");

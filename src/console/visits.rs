@@ -41,7 +41,8 @@ impl Visits {
         let secret = random_hex::<SECRET>();
         let mut visits = self.lock();
         visits.retain(|_, visit| visit.used.elapsed() < IDLE);
-        let of_user = || visits.iter().filter(|(_, visit)| visit.admitted.principal() == admitted.principal());
+        let of_user =
+            || visits.iter().filter(|(_, visit)| visit.admitted.principal() == admitted.principal());
         if of_user().count() >= MOST_OF_USER
             && let Some(oldest) = of_user().min_by_key(|(_, visit)| visit.used).map(|(key, _)| *key)
         {
@@ -52,7 +53,11 @@ impl Visits {
     }
 
     /// Returns the browser of a secret, if what it has shown still holds.
-    pub(super) fn get(&self, secret: &str, still: impl FnOnce(&Admitted) -> Option<Admitted>) -> Option<Visit> {
+    pub(super) fn get(
+        &self,
+        secret: &str,
+        still: impl FnOnce(&Admitted) -> Option<Admitted>,
+    ) -> Option<Visit> {
         let key = key(secret);
         let mut visits = self.lock();
         let visit = visits.get_mut(&key).filter(|visit| visit.used.elapsed() < IDLE)?;

@@ -90,14 +90,17 @@ pub(super) fn check_page(method: &Method, headers: &HeaderMap) -> Result<(), Ref
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(origin) = headers.get(ORIGIN) {
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-        let is_own = origin.zip(text("host")).is_some_and(|((_, origin), host)| origin.eq_ignore_ascii_case(host));
+        let is_own =
+            origin.zip(text("host")).is_some_and(|((_, origin), host)| origin.eq_ignore_ascii_case(host));
         if !is_own {
             return Err(NOT_OF_THIS_SITE);
         }
     }
     // Browsers say where a request comes from. A link leads here from anywhere.
     let is_own = text("sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site));
-    let is_link = method == Method::GET && text("sec-fetch-mode") == Some("navigate") && text("sec-fetch-dest") == Some("document");
+    let is_link = method == Method::GET
+        && text("sec-fetch-mode") == Some("navigate")
+        && text("sec-fetch-dest") == Some("document");
     if is_own || is_link { Ok(()) } else { Err(NOT_OF_THIS_SITE) }
 }
 

@@ -120,8 +120,11 @@ fn a_browser_is_signed_out_with_its_token(env: &TestEnv) {
     let token = env.token(&["alice", "--scope", "console"]);
     let short = env.token(&["bob", "--scope", "console", "--expires", "5s"]);
     let http = env.bridge().listen();
-    let (browser, other, expiring) =
-        (Browser::signed_in(&http, &token), Browser::signed_in(&http, &token), Browser::signed_in(&http, &short));
+    let (browser, other, expiring) = (
+        Browser::signed_in(&http, &token),
+        Browser::signed_in(&http, &token),
+        Browser::signed_in(&http, &short),
+    );
     let out = browser.post("/console/logout", "").expect(303);
     assert!(out.header("set-cookie").unwrap().ends_with("; Max-Age=0"), "{out:?}");
     assert_eq!((browser.get("/console/runs").status, other.get("/console/runs").status), (303, 200));
@@ -165,8 +168,7 @@ fn pages_of_other_origins_are_refused(env: &TestEnv) {
     let link = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")];
     assert_eq!(send("GET", &[&[("Sec-Fetch-Site", "cross-site")][..], &link].concat()), 200);
     // A page of another port of this machine, which the bridge serves MCP to.
-    for refused in
-        [("Origin", "http://localhost:3000"), ("Origin", "null"), ("Sec-Fetch-Site", "same-site")]
+    for refused in [("Origin", "http://localhost:3000"), ("Origin", "null"), ("Sec-Fetch-Site", "same-site")]
     {
         assert_eq!((send("GET", &[refused]), send("POST", &[refused])), (403, 403), "{refused:?}");
     }
@@ -196,7 +198,8 @@ fn runs_are_shown_as_text_and_only_to_their_user(env: &TestEnv) {
     assert_eq!(of_bob.stdout(), "of bob", "{of_bob:?}");
     let (of_alice, of_bob) = (Browser::signed_in(&http, &alice), Browser::signed_in(&http, &bob));
     let list = of_alice.get("/console/runs").expect(200).body;
-    let names: Vec<&str> = list.split("data-run=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let names: Vec<&str> =
+        list.split("data-run=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(names.len() == 1 && !list.contains("of bob"), "{list}");
     let path = format!("/console/runs/{}", names[0]);
     let page = of_alice.get(&path).expect(200).body;
@@ -215,7 +218,10 @@ fn runs_are_shown_as_text_and_only_to_their_user(env: &TestEnv) {
     assert!(!page.contains(|c: char| c == '\u{1b}' || c == '\u{202e}'));
     let whole = of_alice.get(&format!("{path}/stdout")).expect(200);
     assert_eq!(whole.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert!(whole.header("content-security-policy").unwrap().starts_with("sandbox"), "no document of this origin");
+    assert!(
+        whole.header("content-security-policy").unwrap().starts_with("sandbox"),
+        "no document of this origin"
+    );
     // The same name says nothing to another user.
     for path in [&path, &format!("{path}/stdout"), &format!("{path}/code")] {
         assert_eq!(of_bob.get(path).status, 404, "{path}");
