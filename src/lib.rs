@@ -2,6 +2,7 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what the folder is for.
 
+pub mod activity;
 pub mod artifacts;
 pub mod audit;
 pub mod cli;
@@ -11,6 +12,7 @@ pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fake_sessions;
+pub mod feed;
 mod glob;
 pub mod guest;
 pub mod help;

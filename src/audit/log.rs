@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::chain::Chain;
 use super::error::AuditError;
-use super::event::{Call, Content, Contents, Denied, Event, Mask, RunEnd, RunFacts, RunStart};
+use super::event::{Call, Content, Contents, Denied, Event, Given, Mask, RunEnd, RunFacts, RunStart};
 use super::folder::folder_in;
 use super::line::digest;
 use super::writer::{Entry, HeldBytes, Message, State, Writer, Written};
@@ -81,6 +81,11 @@ impl Audit {
         self.0.as_ref().is_some_and(|inner| inner.mode.required)
     }
 
+    /// Returns the name of this bridge; None if nothing is recorded.
+    pub fn bridge(&self) -> Option<&str> {
+        self.0.as_ref().map(|inner| &*inner.bridge)
+    }
+
     /// Returns BRIDGE-NUMBER.
     pub fn run_name(&self, number: u32) -> Option<String> {
         self.0.as_ref().map(|inner| format!("{}-{number}", inner.bridge))
@@ -134,6 +139,20 @@ impl Audit {
         if inner.has_line(&denied.facts) {
             inner.record(Event::Denied(denied), Contents::default()).await;
         }
+    }
+
+    /// Records an answer, and waits until it is written where that is required.
+    ///
+    /// # Errors
+    /// It cannot be written: the answer must not count.
+    pub async fn answered(&self, given: Given) -> Result<(), Arc<AuditError>> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        let event = Event::Answer(given);
+        if inner.mode.required {
+            return inner.written(Timestamp::now(), event, Contents::default()).await;
+        }
+        inner.record(event, Contents::default()).await;
+        Ok(())
     }
 
     /// Begins the record of a call; None if nothing is recorded.

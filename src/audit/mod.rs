@@ -22,7 +22,7 @@ mod verify;
 mod writer;
 
 pub use error::AuditError;
-pub use event::{Call, Content, Contents, Denied, Mask, RunEnd, RunFacts, RunStart};
+pub use event::{Call, Content, Contents, Denied, Given, Mask, RunEnd, RunFacts, RunStart};
 pub use folder::folder_in;
 pub use log::{Audit, CallEnd, CallRecord};
 pub use prune::is_live;

@@ -39,6 +39,8 @@ pub struct Record {
     pub rule: Option<String>,
     pub kind: Option<String>,
     pub name: Option<String>,
+    pub answer: Option<String>,
+    pub by: Option<String>,
     pub outcome: Option<String>,
     pub exit_code: Option<i32>,
     pub error: Option<String>,

@@ -147,6 +147,9 @@ fn what(record: &Record) -> String {
         }
         "run" => format!("run of {} in {}", short(&record.code_sha256), text(&record.session)),
         "denied" => format!("{} {}", text(&record.kind), text(&record.name)),
+        "answer" => {
+            format!("answer to {} from {}: {}", text(&record.server), text(&record.by), text(&record.answer))
+        }
         "lost" => format!("{} lines could not be written: {}", record.lines, text(&record.why)),
         "pruned" => {
             let files: Vec<&str> = record.files.iter().map(|file| file.file.as_str()).collect();

@@ -21,6 +21,7 @@ mod output;
 mod processor_time;
 mod questions;
 mod recording;
+mod reporting;
 mod sessions;
 mod slots;
 

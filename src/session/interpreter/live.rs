@@ -321,21 +321,21 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(in crate::session) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, facts, session, grant, timeout, budgets, outputs, wording } = cell;
+        let Cell { id, code, facts, session, grant, timeout, budgets, outputs, wording, reporter } = cell;
         let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
         let early = std::mem::take(&mut self.early);
         // What background code printed since the last run is passed on like all output.
         let mut unsent = early.output();
-        let mut run = RunInProgress::new(early, budgets, &outputs);
+        let mut run = RunInProgress::new(early, budgets, &outputs, reporter.clone());
         let _ = self.frames.send(ToGuest::Context(grant.context()));
         if let Some(description) = caller.script.as_ref().map(|script| script.describe()) {
             let _ = self.frames.send(ToGuest::Script(description));
         }
         let access = Arc::clone(&self.access);
         access.transfers().begin_run(Origin { session: session.clone(), run: id });
-        let new = NewRun { id, session: session.as_deref(), code: &code, facts, grant, timeout };
+        let new = NewRun { id, session: session.as_deref(), code: &code, facts, grant, timeout, reporter };
         let calls = access.begin(new, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use codebridge_runtimes::random_hex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,15 +20,17 @@ use super::interpreter::{Budgets, Cell, Files, FinishedRun};
 use super::launch::Launcher;
 use super::output::{Outputs, PictureBudget};
 use super::recording::RunRecord;
+use super::reporting;
 use super::slots::{SlotState, Slots};
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
     RunRequest, Status,
 };
+use crate::activity::{Activity, RunReporter};
 use crate::artifacts::Artifacts;
 use crate::audit::{Audit, RunStart};
 use crate::settings::{Settings, Share};
-use crate::telemetry::{RunEnd, Telemetry};
+use crate::telemetry::Telemetry;
 use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
@@ -79,8 +80,7 @@ struct Inner {
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
     records: Records,
-    /// Names this bridge where no audit log does.
-    unlogged: String,
+    activity: Activity,
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
@@ -90,6 +90,7 @@ struct Inner {
 struct OfRun<'a> {
     background: Option<&'a BackgroundRun>,
     record: &'a mut RunRecord,
+    reporter: &'a RunReporter,
 }
 
 impl Sessions {
@@ -99,6 +100,7 @@ impl Sessions {
         let common = Arc::new(Capacity::of_user(launcher.workers()));
         let background = Arc::<BackgroundRuns>::default();
         let telemetry = launcher.telemetry().clone();
+        let activity = Activity::new(audit.clone());
         Self(Arc::new(Inner {
             launcher,
             upstream,
@@ -133,10 +135,15 @@ impl Sessions {
             next_run: AtomicU32::new(1),
             background,
             records: Records::at(&settings.state_dir.value),
-            unlogged: random_hex::<4>(),
+            activity,
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Returns what happens in them.
+    pub fn activity(&self) -> &Activity {
+        &self.0.activity
     }
 
     /// Sets the number of the next run.
@@ -221,9 +228,11 @@ impl Sessions {
     ) -> RunOutcome {
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let cancel = caller.cancel.child_token();
-        let caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
+        let mut caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
         let mut record = RunRecord::new(&self.0.audit, self.0.upstream.principal(), &request, &caller);
-        let of_run = OfRun { background, record: &mut record };
+        let (activity, facts) = (&self.0.activity, record.early_facts());
+        let running = reporting::begin(activity, &request, &mut caller, background.is_some(), facts);
+        let of_run = OfRun { background, record: &mut record, reporter: running.reporter() };
         let mut outcome = {
             let mut run = pin!(self.run_in_turn(request, &caller, of_run));
             tokio::select! {
@@ -236,7 +245,8 @@ impl Sessions {
         };
         record.complete(&mut outcome);
         record.ended(&mut outcome, &self.0.upstream).await;
-        span.end(run_end(&outcome));
+        running.ended(reporting::end(&outcome));
+        span.end(reporting::measured(&outcome));
         outcome
     }
 
@@ -404,7 +414,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
-        OfRun { background, record }: OfRun<'_>,
+        OfRun { background, record, reporter }: OfRun<'_>,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live {
             self.add_idle_time(live.idle.begin_run());
@@ -422,10 +432,13 @@ impl Inner {
         let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
-            None => match self.start_for(caller, &request.session, &record.early_facts()).await {
-                Ok(started) => started,
-                Err(outcome) => return *outcome,
-            },
+            None => {
+                let starting = reporting::while_starting(caller, reporter);
+                match self.start_for(&starting, &request.session, &record.early_facts()).await {
+                    Ok(started) => started,
+                    Err(outcome) => return *outcome,
+                }
+            }
         };
         let live = state.live.insert(live);
         let name = (!throw_away).then(|| request.session.clone());
@@ -449,9 +462,10 @@ impl Inner {
             return refusal;
         }
         record.begins(id);
+        reporter.begins(id, &facts);
         if let Some(background) = background {
             let waits_for = live.interpreter.waits_for();
-            let name = self.audit.run_name(id).unwrap_or_else(|| format!("{}-{id}", self.unlogged));
+            let name = self.activity.run_name(id);
             background.begin(id, self.records.begin(&name, &request.session), WaitsFor(waits_for));
         }
         // The receiver may be closed.
@@ -461,7 +475,9 @@ impl Inner {
         let outputs = Arc::clone(&self.outputs);
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
-        let cell = Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording };
+        let reporter = reporter.clone();
+        let cell =
+            Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording, reporter };
         let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         if out_of_memory {
@@ -473,20 +489,6 @@ impl Inner {
             self.end(state.take(format!("the previous one was lost ({loss})")));
         }
         outcome
-    }
-}
-
-/// Returns what is recorded of a run.
-fn run_end(outcome: &RunOutcome) -> RunEnd {
-    RunEnd {
-        outcome: match outcome.status {
-            Status::Refused => "refused",
-            status => status.name(),
-        },
-        run: outcome.run_id,
-        exit_code: outcome.exit_code,
-        stdout: outcome.stdout.total_bytes,
-        stderr: outcome.stderr.total_bytes,
     }
 }
 
