@@ -1,8 +1,10 @@
 //! Files that code has saved, as a gallery.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use askama::Template;
+use axum::extract::State;
 use axum::response::Response;
 use codebridge_runtimes::exec::visible_line;
 use http::{StatusCode, Uri};
@@ -11,7 +13,7 @@ use super::files::{self, IMAGES};
 use super::form::{Fields, query};
 use super::page::{Frame, page, problem};
 use super::text::{When, in_a_line, plain};
-use super::visitor::Visitor;
+use super::visitor::{Console, Visitor};
 use crate::artifacts::{Artifact, Artifacts, is_text};
 use crate::session::RunPython;
 use crate::sizes::bytes_text;
@@ -85,7 +87,7 @@ fn preview(artifacts: &Artifacts, artifact: &Artifact) -> Option<String> {
     Some(plain(&String::from_utf8_lossy(&beginning)))
 }
 
-pub(super) async fn gallery(visitor: Visitor, uri: Uri) -> Response {
+pub(super) async fn gallery(State(console): State<Arc<Console>>, visitor: Visitor, uri: Uri) -> Response {
     let fields = Fields::parse(uri.query().unwrap_or_default().as_bytes());
     let number = fields.get("page").parse::<usize>().unwrap_or(1).clamp(1, 10_000);
     let artifacts = visitor.workspace().sessions.artifacts().clone();
@@ -105,7 +107,7 @@ pub(super) async fn gallery(visitor: Visitor, uri: Uri) -> Response {
     };
     let link = |number: usize| format!("/console/artifacts?page={number}");
     page(&Gallery {
-        frame: Frame::new(&visitor, "artifacts", "Artifacts"),
+        frame: Frame::new(&console, &visitor, "artifacts", "Artifacts").await,
         earlier: (number * ON_A_PAGE < all).then(|| link(number + 1)),
         later: (number > 1).then(|| link(number - 1)),
         cards,

@@ -8,9 +8,12 @@ use jiff::Timestamp;
 use super::history::LoggedRun;
 use super::text::{Shown, in_a_line, milliseconds};
 use crate::audit::Found;
+use crate::feed::{CallOutcome, CallRow, RunDetail};
 
 /// The width of the whole run in a waterfall.
 pub(super) const WIDTH: f64 = 1000.0;
+/// Calls that are shown.
+const MOST: usize = 500;
 /// The least width of a call.
 const LEAST: f64 = 3.0;
 
@@ -47,12 +50,7 @@ impl Call {
 }
 
 /// Returns the calls that lines of a run tell of, the first ones, and how many there are beside.
-pub(super) fn logged_calls(
-    folder: &Path,
-    lines: &[Found],
-    run: &LoggedRun,
-    most: usize,
-) -> (Vec<Call>, usize) {
+pub(super) fn logged_calls(folder: &Path, lines: &[Found], run: &LoggedRun) -> (Vec<Call>, usize) {
     let calls: Vec<&Found> = lines.iter().filter(|line| line.record.event == "call").collect();
     let since = |time: Option<Timestamp>| match (run.began, time) {
         (Some(began), Some(time)) => time.duration_since(began).as_secs_f64() * 1000.0,
@@ -63,14 +61,14 @@ pub(super) fn logged_calls(
     let whole = calls.iter().map(end).fold(of_run, f64::max);
     let mut shown: Vec<(f64, Call)> = calls
         .iter()
-        .take(most)
+        .take(MOST)
         .map(|call| {
             let began = since(call.record.time);
             (began, logged_call(folder, call).at(began, call.record.milliseconds, whole))
         })
         .collect();
     shown.sort_by(|a, b| a.0.total_cmp(&b.0));
-    (shown.into_iter().map(|(_, call)| call).collect(), calls.len().saturating_sub(most))
+    (shown.into_iter().map(|(_, call)| call).collect(), calls.len().saturating_sub(MOST))
 }
 
 fn logged_call(folder: &Path, line: &Found) -> Call {
@@ -98,6 +96,31 @@ fn logged_call(folder: &Path, line: &Found) -> Call {
         result: text("result"),
         ..Call::default()
     }
+}
+
+/// Returns the calls that the bridge itself knows of.
+pub(super) fn calls_of(run: &RunDetail) -> Vec<Call> {
+    let end = |call: &CallRow| call.began_ms + call.elapsed_ms.unwrap_or_default();
+    let whole = run.calls.iter().map(end).fold(run.row.elapsed_ms, u64::max) as f64;
+    let call = |call: &CallRow| {
+        let shown = Call {
+            server: visible_line(&call.server),
+            tool: visible_line(&call.tool),
+            outcome: match call.outcome {
+                None => "running",
+                Some(CallOutcome::Ok) => "ok",
+                Some(CallOutcome::Error) => "error",
+                Some(CallOutcome::Denied) => "denied",
+                Some(CallOutcome::Cancelled) => "cancelled",
+            }
+            .into(),
+            error: call.error.as_deref().map(in_a_line).unwrap_or_default(),
+            rule: call.line.map(|line| format!("line {line}")).unwrap_or_default(),
+            ..Call::default()
+        };
+        shown.at(call.began_ms as f64, call.elapsed_ms.map(|elapsed| elapsed as f64), whole)
+    };
+    run.calls.iter().take(MOST).map(call).collect()
 }
 
 /// Returns what lines of a run say of packages, files and folders that were denied.

@@ -34,6 +34,11 @@ fn headers(name: &str, mime: &str) -> [(http::HeaderName, String); 3] {
     ]
 }
 
+/// Returns bytes of a type that somebody else names.
+pub(super) fn bytes(name: &str, mime: &str, bytes: Vec<u8>) -> Response {
+    (headers(name, mime), bytes).into_response()
+}
+
 /// Returns a file, as it is read.
 pub(super) fn stream(name: &str, mime: &str, length: u64, file: File) -> Response {
     let pieces = try_unfold(tokio::fs::File::from_std(file), async |mut file| {

@@ -8,16 +8,21 @@
 //! routes        paths and the headers of all answers
 //! visitor       who sends a request ─▶ visits (browsers that are signed in) ─▶ cookie, form
 //! sign_in, now, runs, run, …   one file for each page, with the template of the same name in `pages`
+//! live          news for pages that are open
 //! history       runs of the audit log ─▶ text, page
 //! ```
 
+mod approvals;
 mod artifacts;
 mod assets;
 mod calls;
 mod cookie;
+mod fields;
 mod files;
 mod form;
 mod history;
+mod live;
+mod now;
 mod numbers;
 mod page;
 mod routes;

@@ -184,7 +184,7 @@ pub(super) async fn numbers(State(console): State<Arc<Console>>, visitor: Visito
     let tile = |name, value: String| Tile { name, value };
     let hours = spans(&runs, now, 3600, 24);
     page(&Numbers {
-        frame: Frame::new(&visitor, "numbers", "Numbers"),
+        frame: Frame::new(&console, &visitor, "numbers", "Numbers").await,
         tiles: vec![
             tile("runs", (today.good + today.bad).to_string()),
             tile("failed", today.bad.to_string()),

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
 use http::StatusCode;
 
-use super::visitor::Visitor;
+use super::visitor::{Console, Visitor};
 
 /// A link of the navigation.
 #[derive(Debug)]
@@ -15,8 +15,10 @@ pub(super) struct Link {
 }
 
 /// The pages.
-pub(super) const LINKS: [Link; 4] = [
+pub(super) const LINKS: [Link; 6] = [
+    Link { place: "now", path: "/console", name: "Now" },
     Link { place: "runs", path: "/console/runs", name: "Runs" },
+    Link { place: "approvals", path: "/console/approvals", name: "Approvals" },
     Link { place: "servers", path: "/console/servers", name: "Servers" },
     Link { place: "artifacts", path: "/console/artifacts", name: "Artifacts" },
     Link { place: "numbers", path: "/console/numbers", name: "Numbers" },
@@ -30,11 +32,20 @@ pub(super) struct Frame {
     pub(super) place: &'static str,
     pub(super) user: String,
     pub(super) form_token: String,
+    /// Questions that wait for an answer, if there are any.
+    pub(super) questions: String,
 }
 
 impl Frame {
-    pub(super) fn new(visitor: &Visitor, place: &'static str, title: impl Into<String>) -> Self {
+    pub(super) async fn new(
+        console: &Console,
+        visitor: &Visitor,
+        place: &'static str,
+        title: impl Into<String>,
+    ) -> Self {
+        let questions = console.feed(visitor).questions().await.len();
         Self {
+            questions: if questions > 0 { questions.to_string() } else { String::new() },
             title: title.into(),
             place,
             user: visitor.admitted.principal().to_string(),

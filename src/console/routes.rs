@@ -12,8 +12,10 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::page::problem;
 use super::visitor::Console;
-use super::{artifacts, assets, numbers, run, runs, servers, sign_in};
+use super::{approvals, artifacts, assets, live, now, numbers, run, runs, servers, sign_in};
+use crate::feed::Feed;
 use crate::http::Site;
+use crate::workspace::Workspace;
 
 /// What pages may load and do. Nothing is inline, and nothing comes from elsewhere.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -21,16 +23,21 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
-/// Returns the pages of a listener.
-pub fn routes(site: Site) -> Router {
-    let console = Arc::new(Console { site, visits: Default::default(), histories: Default::default() });
+/// Returns the pages of a listener. What happens in the workspace of a user is what `feed_of` says.
+pub fn routes(site: Site, feed_of: fn(&Workspace) -> Feed) -> Router {
+    let console =
+        Arc::new(Console { site, visits: Default::default(), histories: Default::default(), feed_of });
     Router::new()
-        .route("/console", get(runs::page_of_runs))
+        .route("/console", get(now::page_of_now))
+        .route("/console/live", get(live::live))
+        .route("/console/approvals", get(approvals::page_of_approvals).post(approvals::answer))
         .route("/console/", get(async || Redirect::permanent("/console")))
         .route("/console/login", get(sign_in::form).post(sign_in::sign_in))
         .route("/console/logout", post(sign_in::sign_out))
         .route("/console/runs", get(runs::page_of_runs))
         .route("/console/runs/{run}", get(run::page_of_run))
+        .route("/console/runs/{run}/stop", post(now::stop))
+        .route("/console/runs/{run}/displays/{number}/{form}", get(run::display))
         .route("/console/runs/{run}/{text}", get(run::whole_text))
         .route("/console/servers", get(servers::page_of_servers))
         .route("/console/servers/{name}", get(servers::page_of_server))

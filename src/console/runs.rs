@@ -120,7 +120,7 @@ pub(super) async fn page_of_runs(
         )
     };
     page(&Runs {
-        frame: Frame::new(&visitor, "runs", "Runs"),
+        frame: Frame::new(&console, &visitor, "runs", "Runs").await,
         outcomes: OUTCOMES.iter().map(|outcome| (*outcome, *outcome == wanted.outcome)).collect(),
         earlier: (number * ON_A_PAGE < all).then(|| link(number + 1)),
         later: (number > 1).then(|| link(number - 1)),

@@ -1,7 +1,9 @@
 //! The user's MCP servers: whether they work, and their tools. Nothing is started for it, and no credential is in it.
 
+use std::sync::Arc;
+
 use askama::Template;
-use axum::extract;
+use axum::extract::{self, State};
 use axum::response::Response;
 use codebridge_runtimes::exec::visible_line;
 use http::StatusCode;
@@ -9,7 +11,7 @@ use jiff::Timestamp;
 
 use super::page::{Frame, page, problem};
 use super::text::{When, in_a_line, plain};
-use super::visitor::Visitor;
+use super::visitor::{Console, Visitor};
 use crate::upstream::discovery::{Server, Skip};
 use crate::upstream::{Known, trust_command};
 
@@ -102,12 +104,16 @@ async fn rows(visitor: &Visitor) -> Vec<Row> {
     used.chain(skipped.map(|server| Row::of(server, &Known::default()))).collect()
 }
 
-pub(super) async fn page_of_servers(visitor: Visitor) -> Response {
+pub(super) async fn page_of_servers(State(console): State<Arc<Console>>, visitor: Visitor) -> Response {
     let rows = rows(&visitor).await;
-    page(&Servers { frame: Frame::new(&visitor, "servers", "Servers"), rows })
+    page(&Servers { frame: Frame::new(&console, &visitor, "servers", "Servers").await, rows })
 }
 
-pub(super) async fn page_of_server(extract::Path(name): extract::Path<String>, visitor: Visitor) -> Response {
+pub(super) async fn page_of_server(
+    State(console): State<Arc<Console>>,
+    extract::Path(name): extract::Path<String>,
+    visitor: Visitor,
+) -> Response {
     let known = visitor.workspace().upstream.all_known_docs().await;
     let Some((server, known)) = known.into_iter().find(|(server, _)| *server.name == *name) else {
         return problem(
@@ -123,7 +129,8 @@ pub(super) async fn page_of_server(extract::Path(name): extract::Path<String>, v
         description: visible_line(&tool.description),
     });
     page(&OneServer {
-        frame: Frame::new(&visitor, "servers", format!("Server {}", visible_line(&server.name))),
+        frame: Frame::new(&console, &visitor, "servers", format!("Server {}", visible_line(&server.name)))
+            .await,
         tools: tools.collect(),
         left_out: summaries.len().saturating_sub(MOST_TOOLS),
         row: Row::of(&server, &known),

@@ -9,10 +9,11 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 
 use super::cookie;
-use super::form::{self, query};
+use super::form::{self, Fields, query};
 use super::history::Histories;
 use super::page::problem;
 use super::visits::Visits;
+use crate::feed::Feed;
 use crate::http::{Admitted, Presence, Refusal, Site};
 use crate::workspace::Workspace;
 
@@ -22,6 +23,8 @@ pub(super) struct Console {
     pub(super) site: Site,
     pub(super) visits: Visits,
     pub(super) histories: Histories,
+    /// Returns what happens in a workspace.
+    pub(super) feed_of: fn(&Workspace) -> Feed,
 }
 
 /// Somebody who is signed in, during a request.
@@ -34,7 +37,10 @@ pub(super) struct Visitor {
 
 /// A form that one of our pages has sent.
 #[derive(Debug)]
-pub(super) struct Sent;
+pub(super) struct Sent {
+    pub(super) visitor: Visitor,
+    pub(super) fields: Fields,
+}
 
 const OTHER_FORM: Refusal = Refusal {
     status: StatusCode::FORBIDDEN,
@@ -43,6 +49,11 @@ const OTHER_FORM: Refusal = Refusal {
 };
 
 impl Console {
+    /// Returns what happens in the workspace of a user.
+    pub(super) fn feed(&self, visitor: &Visitor) -> Feed {
+        (self.feed_of)(visitor.workspace())
+    }
+
     pub(super) fn cookie(&self) -> String {
         cookie::name(self.site.port())
     }
@@ -94,7 +105,7 @@ impl FromRequest<Arc<Console>> for Sent {
 
     async fn from_request(request: Request<Body>, console: &Arc<Console>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let _visitor = Visitor::from_request_parts(&mut parts, console).await?;
+        let visitor = Visitor::from_request_parts(&mut parts, console).await?;
         let secret = cookie::read(&parts.headers, &console.cookie()).unwrap_or_default();
         let fields =
             form::read(&parts.headers, body).await.map_err(|refusal| refused(console, refusal, &parts))?;
@@ -102,7 +113,7 @@ impl FromRequest<Arc<Console>> for Sent {
         if !visit.is_some_and(|visit| visit.has_sent(fields.get("form"))) {
             return Err(refused(console, OTHER_FORM, &parts));
         }
-        Ok(Self)
+        Ok(Self { visitor, fields })
     }
 }
 

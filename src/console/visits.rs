@@ -73,6 +73,13 @@ impl Visits {
         }
     }
 
+    /// Whether a browser is signed in. That a page is open is no use of it.
+    pub(super) fn holds(&self, secret: &str, still: impl FnOnce(&Admitted) -> Option<Admitted>) -> bool {
+        let visits = self.lock();
+        let visit = visits.get(&key(secret)).filter(|visit| visit.used.elapsed() < IDLE);
+        visit.is_some_and(|visit| still(&visit.admitted).is_some())
+    }
+
     /// Signs a browser out.
     pub(super) fn end(&self, secret: &str) {
         self.lock().remove(&key(secret));
