@@ -7,6 +7,7 @@ pub mod artifacts;
 pub mod audit;
 pub mod cli;
 mod config_file;
+pub mod console;
 pub mod doctor;
 pub mod error;
 #[cfg(test)]

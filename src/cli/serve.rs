@@ -10,6 +10,7 @@ use super::ServeArgs;
 use super::errors::CommandError;
 use super::say::say;
 use super::signals::Signals;
+use crate::console;
 use crate::error::Exit;
 use crate::feed::Feed;
 use crate::http::{self, Issuer};
@@ -51,7 +52,13 @@ pub(super) async fn serve_http(bridge: Arc<Bridge>, args: ServeArgs) -> Result<E
     let options = http::Options { address, tls: tls_cert.zip(tls_key), issuer };
     let signals = Signals::listen()?;
     let stop = CancellationToken::new();
-    let serving = http::serve(bridge, options, |text| say(text), stop.clone());
+    let serving = http::serve(
+        bridge,
+        options,
+        |site| console::routes(site, Feed::of_workspace),
+        |text| say(text),
+        stop.clone(),
+    );
     match signals.until_second(&stop, serving).await {
         (Some(served), _) => served.map(|()| Exit::Success.into()).map_err(CommandError::from),
         (None, signal) => Ok(signal.unwrap_or(Exit::Terminated).into()),

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use super::guard::Refusal;
 use super::known_tokens::KnownTokens;
 use super::oidc::{Issuer, Vouched};
-use crate::tokens::{PrincipalName, Scope, Scopes, TokenId, Tokens};
+use crate::tokens::{Kept, PrincipalName, Scope, Scopes, TokenId, Tokens};
 
 /// The user of the token that is made at start.
 const OWNER: &str = "local";
@@ -98,6 +98,14 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(MISSING);
         }
+        self.of_token(secret, scope).await
+    }
+
+    /// Returns whose token it is.
+    ///
+    /// # Errors
+    /// It does not hold, or is not for this.
+    pub(super) async fn of_token(&self, secret: &str, scope: Scope) -> Result<Identity, Refusal> {
         let identity = self.of_secret(secret.trim()).await?.ok_or(INVALID)?;
         if identity.scopes.has(scope) {
             return Ok(identity);
@@ -133,6 +141,21 @@ impl Credentials {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns what an identity is by now; None if what proved it holds no longer.
+    pub(super) fn now(&self, identity: &Identity) -> Option<Identity> {
+        let holds = match &identity.credential {
+            Credential::Token(id) => {
+                // One that cannot be read holds as it was known when it was shown.
+                let Ok(kept) = self.tokens.get(id) else { return Some(identity.clone()) };
+                let Kept { principal, scopes, .. } = kept?;
+                return Some(Identity { principal, scopes, ..identity.clone() });
+            }
+            Credential::Start => true,
+            Credential::Issuer => identity.until.is_some_and(|until| Instant::now() < until),
+        };
+        holds.then(|| identity.clone())
     }
 
     /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request; a

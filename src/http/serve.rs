@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,6 +18,7 @@ use super::metrics::Metrics;
 use super::oidc::Issuer;
 use super::record::{Listening, Record};
 use super::routes::{self, App};
+use super::site::Site;
 use super::tls;
 use super::users::Users;
 use crate::tokens::{Tokens, new_secret};
@@ -38,13 +40,15 @@ pub struct Options {
     pub issuer: Option<Issuer>,
 }
 
-/// Serves until `stop`, then lets runs end, and ends everything else. `say` tells the person where the bridge is.
+/// Serves until `stop`, then lets runs end, and ends everything else. `pages` are served on the same listener, `say` tells the
+/// person where the bridge is.
 ///
 /// # Errors
 /// The address or the certificate cannot be used.
 pub async fn serve(
     bridge: Arc<Bridge>,
     options: Options,
+    pages: impl FnOnce(Site) -> Router,
     say: impl Fn(&str),
     stop: CancellationToken,
 ) -> Result<(), HttpError> {
@@ -72,13 +76,15 @@ pub async fn serve(
         hosts: Hosts::new(address, &bridge.settings.allowed_hosts),
         metrics: Metrics::default(),
         connections: Connections::new(),
+        port: address.map(|address| address.port()),
         is_tls: tls.is_some(),
         is_ending: AtomicBool::new(false),
     });
     let _looking = AbortOnDropHandle::new(tokio::spawn(look_after(Arc::clone(&app))));
     // Clients that have a run under way may need another connection, to answer a question or to cancel it.
     let closed = CancellationToken::new();
-    let accepting = app.connections.accept(&listener, tls, routes::router(Arc::clone(&app)), closed.clone());
+    let router = routes::router(Arc::clone(&app), pages(Site::new(Arc::clone(&app))));
+    let accepting = app.connections.accept(&listener, tls, router, closed.clone());
     let ending = async {
         stop.cancelled().await;
         drain(&app).await;

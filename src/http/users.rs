@@ -80,9 +80,18 @@ impl User {
         }
     }
 
+    pub(super) fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    /// Notes that the user does something.
+    pub(super) fn was_used(&self) {
+        *lock(&self.last_used) = Instant::now();
+    }
+
     /// Returns the service of a credential.
     pub(super) fn service(&self, credential: &Credential) -> Arc<McpService<Governed>> {
-        *lock(&self.last_used) = Instant::now();
+        self.was_used();
         let mut services = lock(&self.services);
         let service = services.entry(credential.clone()).or_insert_with(|| {
             let stop = CancellationToken::new();

@@ -17,6 +17,7 @@ mod certificates;
 mod clients;
 mod cluster;
 mod command_line;
+mod console;
 mod daemon_losses;
 mod dependencies;
 mod desktops;
@@ -108,6 +109,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     clients::register,
     cluster::register,
     command_line::register,
+    console::register,
     daemon_losses::register,
     dependencies::register,
     desktops::register,
