@@ -24,7 +24,7 @@ use super::reporting;
 use super::slots::{SlotState, Slots};
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
-    RunRequest, Status,
+    RunRequest,
 };
 use crate::activity::{Activity, RunReporter};
 use crate::artifacts::Artifacts;
