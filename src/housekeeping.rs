@@ -23,6 +23,8 @@ pub struct SandboxEntry {
     pub owner: OwnerState,
     /// Seconds since it was started.
     pub age: Option<u64>,
+    /// Whether it waits for a new session.
+    pub spare: bool,
 }
 
 /// Returns every sandbox that is recorded, or that an engine lists with our labels.
@@ -37,6 +39,7 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
                 owner_pid: instance.owner().pid,
                 owner: instance.owner().state(),
                 age: Some(record.age()),
+                spare: instance.is_spare(&record.name),
             };
             found.insert(record.name, entry);
         }
@@ -52,6 +55,7 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
                 owner_pid: sandbox.owner.pid,
                 owner: sandbox.owner.state(),
                 age: None,
+                spare: false,
             });
         }
     }

@@ -59,7 +59,7 @@ pub use plan::{
     End, HeldLimits, LaunchError, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism,
 };
 pub use pod::{PodSettings, PullSecret, Toleration};
-pub use processor::ProcessorTime;
+pub use processor::Meter;
 pub use random::random_hex;
 pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;

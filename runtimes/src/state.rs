@@ -3,6 +3,7 @@
 //! ```text
 //! <base>/<instance>/owner.json              written first, by the bridge that owns the instance
 //! <base>/<instance>/sandboxes/<name>.json   one record per sandbox: written before launch, removed after reclaim
+//! <base>/<instance>/sandboxes/<name>.spare  while it waits for its first use
 //! <base>/<instance>/bundles/<name>/         config.json of crun and runc
 //! <base>/<instance>/roots/<hash>/           skeletons of composed roots, shared by the instance's sandboxes
 //! <base>/<instance>/oci/<runtime>/          the runtimes' own state
@@ -204,8 +205,25 @@ impl Instance {
         write_json(&self.record_path(&record.name), record)
     }
 
+    /// Notes whether a sandbox still waits for its first use, for lists.
+    pub fn mark_spare(&self, name: &SandboxName, is_spare: bool) {
+        let path = self.spare_path(name);
+        // A mark that cannot be written is missing in lists, and in nothing else.
+        let _ = if is_spare { fs::write(path, "") } else { fs::remove_file(path) };
+    }
+
+    /// Returns whether a sandbox waits for its first use.
+    pub fn is_spare(&self, name: &SandboxName) -> bool {
+        self.spare_path(name).exists()
+    }
+
+    fn spare_path(&self, name: &SandboxName) -> PathBuf {
+        self.path.join("sandboxes").join(format!("{name}.spare"))
+    }
+
     /// Removes the record of a sandbox whose removal is verified.
     pub fn forget(&self, name: &SandboxName) {
+        let _ = fs::remove_file(self.spare_path(name));
         let _ = fs::remove_dir_all(self.bundle(name));
         let _ = fs::remove_file(self.record_path(name));
     }

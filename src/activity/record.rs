@@ -136,6 +136,12 @@ impl Activity {
         self.0.kept.store(kept, Ordering::Relaxed);
     }
 
+    /// Waits for the first run.
+    pub async fn first_run(&self) {
+        // The sender lives as long as this.
+        let _ = self.0.changes.subscribe().wait_for(|changes| *changes > 0).await;
+    }
+
     /// Returns what resolves when anything has changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         let mut changes = self.0.changes.subscribe();

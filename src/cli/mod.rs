@@ -141,6 +141,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         Command::Saved(_) => settings.one_shot = true,
         _ => {}
     }
+    if !matches!(command, Command::Serve(_)) {
+        // Nobody would come for a spare sandbox.
+        settings.warm.value = 0;
+    }
     memory::return_large_blocks();
     // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -29,9 +29,10 @@ fn table(entries: &[SandboxEntry]) -> String {
             entry.root.clone().unwrap_or_else(|| "-".into()),
             format!("{} ({})", entry.owner_pid, entry.owner),
             entry.age.map_or_else(|| "-".into(), |seconds| format!("{seconds} s")),
+            if entry.spare { "yes".into() } else { "-".into() },
         ]
     });
-    columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE"], rows)
+    columns(&["NAME", "RUNTIME", "ROOT", "OWNER", "AGE", "SPARE"], rows)
 }
 
 /// What was removed.

@@ -29,7 +29,12 @@ pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandErro
     let serving = async {
         let (sessions, events) = (Arc::new(workspace.sessions.clone()), workspace.upstream.events());
         let settings = &workspace.bridge.settings;
-        let served = serve_connection(sessions, events, settings, connection, stop.clone()).await;
+        let feed = Feed::of_workspace(workspace);
+        let served = tokio::select! {
+            served = serve_connection(sessions, events, settings, connection, stop.clone()) => served,
+            // Consoles only look: the bridge serves its client whether they can or not.
+            never = async { feed.offer(&settings.state_dir.value).await; std::future::pending().await } => never,
+        };
         workspace.close().await;
         served
     };

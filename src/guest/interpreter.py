@@ -144,6 +144,8 @@ class Interpreter:
                     self.context = payload
                 elif kind == b"Z":
                     self.start_script(payload)
+                elif kind == b"L":
+                    self.channel.send((b"L", number, b""))
                 elif kind == b"S":
                     self.tools.append(payload.decode("utf-8", "replace"))
         except BaseException:

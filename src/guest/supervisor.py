@@ -22,9 +22,10 @@ LARGEST_FRAME = 64 * 1024 * 1024
 LARGEST_ANSWER = 136 * 1024 * 1024
 # A request for a part of a file.
 LARGEST_PATH = 8 * 1024
-FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK, b"K": LARGEST_PATH}
+FROM_CHILD = {b"H": 4096, b"B": 0, b"D": 64 * 1024, b"T": LARGEST_TEXT, b"N": LARGEST_NOTICE, b"Q": LARGEST_FRAME, b"W": 0, b"V": LARGEST_DISPLAY, b"U": CHUNK, b"K": LARGEST_PATH, b"L": 0}
 FROM_HOST = dict.fromkeys((b"R", b"C", b"I", b"S", b"Z"), LARGEST_FRAME)
 FROM_HOST[b"G"] = LARGEST_PATH
+FROM_HOST[b"L"] = 0
 ANSWER, BYTES = b"AU"
 F_SETPIPE_SZ = 1031
 # Seconds between the end of the control channel and the end of the process that held it.
@@ -241,7 +242,7 @@ class Supervisor:
                 # The interpreter is about to display something: what it printed before is in the pipes.
                 self.drain()
                 return
-        elif kind not in (b"Q", b"W", b"U"):
+        elif kind not in (b"Q", b"W", b"U", b"L"):
             self.expect_run(kind, number)
         self.send_host_raw(memoryview(raw))
 

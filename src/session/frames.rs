@@ -29,6 +29,8 @@ pub(super) enum ToGuest {
     Interrupt(u32),
     /// The answer to a question, as JSON.
     Answer(u32, AnswerJson),
+    /// A question that an interpreter which waits for its session answers.
+    Alive,
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
     /// A request for a part of a file of the workspace.
@@ -65,6 +67,7 @@ impl ToGuest {
             Self::Run(id, source) => (b'R', id, source.into_bytes()),
             Self::Script(json) => (b'Z', 0, json),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
+            Self::Alive => (b'L', 0, Vec::new()),
             Self::File { id, start, path } => {
                 (b'G', id, [format!("{start} {} ", PART).as_bytes(), &path].concat())
             }
@@ -137,6 +140,8 @@ pub(super) enum FromGuest {
     Question(u32, u32),
     /// The answer to that question is no longer needed.
     Withdraw(u32),
+    /// It waits for code.
+    Alive,
     End(InterpreterEnd),
 }
 
@@ -177,7 +182,7 @@ fn limit_of(kind: u8) -> Option<u32> {
         b'Q' => Some(64 << 20),
         b'D' => Some(64 << 10),
         b'H' | b'X' => Some(4 << 10),
-        b'W' => Some(0),
+        b'W' | b'L' => Some(0),
         _ => None,
     }
 }
@@ -264,6 +269,7 @@ fn parse(kind: u8, id: u32, payload: Vec<u8>) -> Option<FromGuest> {
         b'P' => FromGuest::Parts(payload),
         b'N' => FromGuest::Notice(message(&text(payload))),
         b'W' => FromGuest::Withdraw(id),
+        b'L' => FromGuest::Alive,
         b'F' => FromGuest::Files(ChangedFiles::parse(&payload)),
         b'G' => FromGuest::FilePart(id, payload),
         b'U' => FromGuest::ArtifactBytes(id, payload),

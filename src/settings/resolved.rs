@@ -52,6 +52,8 @@ pub struct Settings {
     pub machine_rootful: Setting<bool>,
     /// The maximum number of sessions.
     pub max_sessions: Setting<usize>,
+    /// The number of spare sandboxes.
+    pub warm: Setting<usize>,
     /// The maximum number of runs at once, over HTTP.
     pub max_runs: Setting<usize>,
     /// The maximum number of runs of one user at once, over HTTP.
@@ -140,6 +142,7 @@ impl Settings {
             machine_init: raw.boolean(&var::MACHINE_INIT)?,
             machine_rootful: raw.boolean(&var::MACHINE_ROOTFUL)?,
             max_sessions: raw.count(&var::MAX_SESSIONS)?.map(|count| count as usize),
+            warm: raw.value(&var::WARM, Expected::WholeNumber, |text| text.trim().parse().ok())?,
             max_runs: raw.count(&var::MAX_RUNS)?.map(|count| count as usize),
             user_runs: raw.count(&var::USER_RUNS)?.map(|count| count as usize),
             user_seconds: raw.optional(&var::USER_SECONDS, |text, origin| {

@@ -40,7 +40,7 @@ fn without_anything_the_documented_defaults_hold() {
     assert_eq!(*settings.cpus, None);
     assert_eq!(*settings.container_user, User { uid: 65534, gid: 65534 });
     assert_eq!(*settings.runtime_idle_timeout, Some(Duration::from_secs(300)));
-    assert_eq!(*settings.max_sessions, 8);
+    assert_eq!((*settings.max_sessions, *settings.warm), (8, 1));
     assert_eq!(*settings.state_dir, PathBuf::from("/home/someone/MCPs"));
     assert_eq!(*settings.output_mode, OutputMode::Compact);
     assert_eq!(*settings.output_limit, 20_000);
@@ -81,6 +81,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_MACHINE_INIT", "0"),
         ("MCP_BRIDGE_MACHINE_ROOTFUL", "1"),
         ("MCP_BRIDGE_MAX_SESSIONS", "2"),
+        ("MCP_BRIDGE_WARM", "2"),
         ("MCP_BRIDGE_MAX_RUNS", "2"),
         ("MCP_BRIDGE_USER_RUNS", "2"),
         ("MCP_BRIDGE_USER_SECONDS", "1h"),

@@ -146,6 +146,8 @@ variables! {
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
         "Maximum number of sessions; starting another one ends the session that has been idle longest";
+    WARM = ["MCP_BRIDGE_WARM"] "warm" "N" "1" SERVING
+        "Number of spare sandboxes that wait for the next new sessions, started after a call has ended; `0` for none. Only `serve` keeps any";
     MAX_RUNS = ["MCP_BRIDGE_MAX_RUNS"] "max-runs" "N" "64" SERVING
         "Over HTTP: maximum number of runs at once; free places go to users in turn";
     USER_RUNS = ["MCP_BRIDGE_USER_RUNS"] "user-runs" "N" "8" SERVING

@@ -74,6 +74,7 @@ mod servers;
 mod sessions;
 mod setup;
 mod shares;
+mod spares;
 mod structure;
 mod telemetry;
 mod trust;
@@ -158,6 +159,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    spares::register,
     structure::register,
     telemetry::register,
     trust::register,

@@ -1,31 +1,26 @@
 //! One live interpreter: its sandbox, the frames to and from it, and one run at a time.
 
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::{
-    ArchiveError, End, LaunchError, LeftOut, NothingWorks, Oddities, ProcessorTime, Refusal, RuntimeId,
-    Sandbox, StateError, SupplyError,
-};
+use codebridge_runtimes::{End, Meter, Sandbox};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::files::{Files, Requests};
+use super::guest::{Guest, GuestParts};
 use super::loss::Loss;
-use super::pipes::{Receivers, read_frames, widen, write_frames};
+use super::pipes::{Receivers, read_frames, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress, RunWords};
 use crate::artifacts::Origin;
 use crate::session::answers::{Answerer, NewRun, ServerAccess, answer_questions};
 use crate::session::call::Wording;
 use crate::session::frames::{FrameError, FromGuest, ToGuest};
 use crate::session::recording::MadeOf;
-use crate::session::{Caller, Failure, Progress};
+use crate::session::{Caller, Progress};
 
-const PROTOCOL: u32 = 1;
 /// Frames that wait for a reader; output frames hold up to 256 KiB each.
 const WAITING_FRAMES: usize = 8;
 /// Answers that wait for the guest to read them; each may hold megabytes.
@@ -37,84 +32,8 @@ const PAUSED_PACE: Duration = Duration::from_millis(50);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
-/// Why there is no interpreter.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::session) enum StartError {
-    #[error(transparent)]
-    NothingWorks(#[from] NothingWorks),
-    #[error(transparent)]
-    State(#[from] StateError),
-    #[error(transparent)]
-    Launch(LaunchError),
-    /// The image is in a file or folder that is not there: no runtime needs to be asked.
-    #[error("{image} does not exist\nhint: check the path, or use --image host:")]
-    NoSuchPath { image: String },
-    /// Another runtime may not refuse.
-    #[error("{0}")]
-    Refused(Refusal),
-    /// A share that has to be copied cannot be.
-    #[error(
-        "{error}\nhint: it is copied because of its named pipes ({pipes}): remove them, or share a folder without them"
-    )]
-    Pipes { error: Box<LaunchError>, pipes: LeftOut },
-    #[error("{runtime} did not start a sandbox: {refusal}\nhint: {}", refusal.hint(runtime.kind))]
-    LastRefused { runtime: Box<RuntimeId>, refusal: Refusal },
-    #[error("the sandbox speaks version {0} of the protocol, and the bridge another one")]
-    Protocol(u32),
-    #[error("the sandbox was stopped before it had started")]
-    Stopped,
-}
-
-impl From<LaunchError> for StartError {
-    fn from(error: LaunchError) -> Self {
-        match error {
-            LaunchError::Exec(error) => Self::Refused(Refusal::Other { message: error.to_string() }),
-            other => Self::Launch(other),
-        }
-    }
-}
-
-impl StartError {
-    /// Returns the error of a launch, where `found` is in the shares.
-    pub(in crate::session) fn with_pipes(error: LaunchError, found: &[(PathBuf, Oddities)]) -> Self {
-        let LaunchError::Supply(SupplyError::Archive(
-            ArchiveError::TooLarge { path, .. } | ArchiveError::TooMany { path },
-        )) = &error
-        else {
-            return error.into();
-        };
-        let share = found.iter().find(|(share, odd)| share == path && !odd.pipes.is_empty());
-        match share.map(|(_, odd)| odd.pipes.clone()) {
-            Some(pipes) => Self::Pipes { error: Box::new(error), pipes },
-            None => error.into(),
-        }
-    }
-
-    /// Returns the word for it in metrics.
-    pub(in crate::session) fn kind(&self) -> &'static str {
-        match self {
-            Self::NothingWorks(_) => "no_runtime",
-            Self::NoSuchPath { .. } => "no_image",
-            Self::State(_) => "state_folder",
-            Self::Launch(_) | Self::Pipes { .. } | Self::Protocol(_) => "launch_failed",
-            Self::Refused(_) | Self::LastRefused { .. } => "refused",
-            Self::Stopped => "cancelled",
-        }
-    }
-
-    pub(in crate::session) fn failure(&self) -> Failure {
-        match self {
-            Self::NothingWorks(error) if error.lacks_image() => Failure::NoImage,
-            Self::NoSuchPath { .. } => Failure::NoImage,
-            Self::NothingWorks(_) => Failure::NoRuntime,
-            _ => Failure::Sandbox,
-        }
-    }
-}
-
+/// What an interpreter gets of its session.
 pub(in crate::session) struct Startup {
-    /// The first bytes of the sandbox's standard input.
-    pub(in crate::session) guest: Vec<u8>,
     /// Names and sources.
     pub(in crate::session) saved_tools: Vec<(String, String)>,
     pub(in crate::session) answerer: Arc<Answerer>,
@@ -140,34 +59,20 @@ pub(in crate::session) struct Interpreter {
     /// In bytes, for messages.
     memory_limit: u64,
     access: Arc<ServerAccess>,
-    /// What the guest offered before any user code ran.
-    offered: Option<Vec<u8>>,
     /// How many processes were killed because memory ran out, as far as the last run knows.
     killed: u32,
     made_of: MadeOf,
 }
 
 impl Interpreter {
-    /// Sends the guest into a launched sandbox and waits for its hello.
-    ///
-    /// # Errors
-    /// The sandbox is returned, to be ended.
-    pub(in crate::session) async fn start(
-        mut sandbox: Sandbox,
-        startup: Startup,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Self, (Sandbox, StartError)> {
-        let Startup { guest, saved_tools, answerer, access, memory_limit, made_of } = startup;
-        let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
-            let message = "the sandbox has no pipes".into();
-            return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
-        };
-        widen(&stdin);
+    /// Makes an interpreter of a guest: from here on it belongs to a session.
+    pub(in crate::session) fn of(guest: Guest, startup: Startup) -> Self {
+        let Startup { saved_tools, answerer, access, memory_limit, made_of } = startup;
+        let GuestParts { sandbox, stdin, reader, early } = guest.into_parts();
         let (frames, outgoing) = mpsc::unbounded_channel();
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
-        let writer = tokio::spawn(write_frames(stdin, guest, outgoing, answered)).abort_handle();
+        let writer = tokio::spawn(write_frames(stdin, outgoing, answered)).abort_handle();
         let (question, questions) = mpsc::channel(WAITING_FRAMES);
         let requests = Arc::<Requests>::default();
         let files = Arc::new(Files::new(frames.clone(), Arc::clone(&requests)));
@@ -175,56 +80,22 @@ impl Interpreter {
         let receivers = Receivers { questions: question, files: requests, transfers };
         let capacity = Arc::clone(answerer.capacity());
         tokio::spawn(answer_questions(questions, answerer, Arc::clone(&access), answers));
-        tokio::spawn(read_frames(stdout, sender, receivers, capacity));
+        tokio::spawn(read_frames(reader, sender, receivers, capacity));
         for (name, source) in saved_tools {
             let _ = frames.send(ToGuest::SavedTool(name, source));
         }
-        let mut starting = Self {
+        Self {
             sandbox,
             frames,
             writer,
             incoming,
-            early: Early::default(),
+            early,
             gone: None,
             files,
             memory_limit,
             access,
-            offered: None,
             killed: 0,
             made_of,
-        };
-        let never_starts = starting.sandbox.never_starts();
-        let hello = tokio::select! {
-            hello = tokio::time::timeout(limit, starting.hello()) => hello,
-            refusal = never_starts => Ok(Err(StartError::Refused(refusal))),
-            () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
-        };
-        match hello {
-            Ok(Ok(())) => Ok(starting),
-            Ok(Err(error)) => Err((starting.sandbox, error)),
-            Err(_) => {
-                let message =
-                    starting.sandbox.with_messages(&format!("the sandbox did not answer within {limit:?}"));
-                Err((starting.sandbox, StartError::Refused(Refusal::TimedOut { message })))
-            }
-        }
-    }
-
-    async fn hello(&mut self) -> Result<(), StartError> {
-        loop {
-            match self.incoming.recv().await {
-                Some(Ok(FromGuest::Hello(PROTOCOL))) => return Ok(()),
-                Some(Ok(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
-                Some(Ok(FromGuest::Parts(parts))) => self.offered = Some(parts),
-                Some(Ok(frame)) => self.early.take(frame),
-                Some(Err(FrameError::Io(_))) | None => {
-                    let end = self.sandbox.wait().await.unwrap_or(End::Signalled(0));
-                    return Err(StartError::Refused(self.sandbox.explain(end).await));
-                }
-                Some(Err(error)) => {
-                    return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
-                }
-            }
         }
     }
 
@@ -234,11 +105,9 @@ impl Interpreter {
         Box::new(move || access.under_way())
     }
 
-    /// Returns how the processor time of its sandbox is read, where it can be.
-    pub(in crate::session) fn processor_time(
-        &self,
-    ) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
-        self.sandbox.processor_time()
+    /// Returns how the processor time and the memory of its sandbox are read, where they can be.
+    pub(in crate::session) fn meter(&self) -> impl Future<Output = Option<Meter>> + Send + 'static {
+        self.sandbox.meter()
     }
 
     /// Whether its sandbox has a shared folder, named by its path there.
@@ -253,11 +122,6 @@ impl Interpreter {
 
     pub(in crate::session) fn files(&self) -> &Arc<Files> {
         &self.files
-    }
-
-    /// Returns the parts of the guest in compiled form, if it offered them when it started.
-    pub(in crate::session) fn take_offered(&mut self) -> Option<Vec<u8>> {
-        self.offered.take()
     }
 
     /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.

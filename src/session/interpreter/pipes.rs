@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, BufReader};
+use tokio::io::AsyncRead;
 use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -26,18 +26,13 @@ pub(super) fn widen(input: &ChildStdin) {
     let _ = input;
 }
 
-/// Writes the guest, then frames as they come, until the channel of frames is closed. A failure to write is noticed at the
-/// other end of the sandbox.
+/// Writes frames as they come, until the channel of frames is closed. A failure to write is noticed at the other end of the
+/// sandbox.
 pub(super) async fn write_frames(
     mut stdin: ChildStdin,
-    guest: Vec<u8>,
     mut frames: mpsc::UnboundedReceiver<ToGuest>,
     mut answers: mpsc::Receiver<ToGuest>,
 ) {
-    use tokio::io::AsyncWriteExt;
-    if stdin.write_all(&guest).await.is_err() {
-        return;
-    }
     loop {
         let frame = tokio::select! {
             biased;
@@ -70,7 +65,7 @@ impl Drop for RequestsGuard {
 
 /// Reads frames until the stream ends or breaks; the channel of frames ends with it.
 pub(super) async fn read_frames(
-    stdout: impl AsyncRead + Unpin,
+    mut reader: FrameReader<impl AsyncRead + Unpin>,
     frames: mpsc::Sender<Result<FromGuest, FrameError>>,
     receivers: Receivers,
     capacity: Arc<Capacity>,
@@ -78,7 +73,6 @@ pub(super) async fn read_frames(
     let Receivers { questions, files, transfers } = receivers;
     let _ends = (RequestsGuard(Arc::clone(&files)), TransfersGuard(Arc::clone(&transfers)));
     let waiting = Arc::new(Semaphore::new(WAITING_QUESTIONS));
-    let mut reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
     loop {
         let frame = match reader.next().await {
             Ok(Some(FromGuest::Question(id, length))) => {
@@ -157,7 +151,7 @@ mod tests {
         let artifacts = crate::artifacts::Artifacts::at("/nonexistent".as_ref(), 0);
         let transfers = Arc::new(Transfers::new(artifacts));
         let receivers = Receivers { questions, files: Arc::default(), transfers };
-        tokio::spawn(read_frames(stdout, frames, receivers, Arc::clone(capacity)));
+        tokio::spawn(read_frames(FrameReader::new(stdout), frames, receivers, Arc::clone(capacity)));
         (guest, asked)
     }
 

@@ -226,7 +226,7 @@ impl RunInProgress {
                     )));
                 }
                 FromGuest::End(end) => return lost(Loss::Ended(end)),
-                FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Notice(_) => {}
+                FromGuest::Hello(_) | FromGuest::Parts(_) | FromGuest::Alive | FromGuest::Notice(_) => {}
                 // pipes.rs sends them to others.
                 FromGuest::Question(..) | FromGuest::Withdraw(_) => {}
                 FromGuest::FilePart(..) | FromGuest::ArtifactBytes(..) => {}

@@ -1,23 +1,24 @@
 //! Starts interpreters: the state folder, the choice of a runtime, the sandbox.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use codebridge_images::ImageResolver;
-use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::{
-    AnyDriver, Choice, Detector, HostFolder, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe,
-    ProbeReport, RootFs, RuntimeId, RuntimeKind, Sandbox, SandboxSpec, StateDir, StateError, look_at,
-    random_hex, reclaim_instance, sweep,
+    AnyDriver, Choice, Detector, Instance, LaunchError, MachinePolicy, Oddities, Owner, Probe, ProbeReport,
+    RuntimeChoice, RuntimeId, RuntimeKind, Sandbox, SandboxSpec, StateDir, StateError, random_hex,
+    reclaim_instance, sweep,
 };
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::roots::{Image, Provider, to_compile, wanted_roots};
+use super::roots::{Image, Provider, made_of, to_compile, wanted_roots};
+use super::shares::{copy_pipes, notices_of_shares};
+use super::spares::{Call, Purpose, Spare, Spares, Started};
 use super::start_progress::StartProgress;
 use super::template::Template;
 use crate::guest;
@@ -30,8 +31,7 @@ use crate::session::answers::ServerAccess;
 use crate::session::answers::SessionPackages;
 use crate::session::bytecode::{GuestBytecode, compile_library};
 use crate::session::capacity::Workers;
-use crate::session::interpreter::{Interpreter, StartError, Startup};
-use crate::session::recording::MadeOf;
+use crate::session::interpreter::{Guest, Interpreter, StartError, Startup};
 use crate::settings::{Settings, variables};
 use crate::telemetry::Telemetry;
 
@@ -40,8 +40,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long the end of the bridge waits for a sweep. The sweep may be on an engine that hangs, and the next bridge sweeps
 /// again.
 const SWEEP_LIMIT: Duration = Duration::from_secs(1);
-/// How many files and folders of all shares are looked at before a session, which takes 50 to 100 ms.
-const MOST_LOOKED_AT: usize = 20_000;
 /// How long a start takes before its progress is reported.
 const SLOW_START: Duration = Duration::from_millis(500);
 
@@ -73,6 +71,7 @@ pub struct Launcher {
     /// The engines whose leftovers of dead bridges were removed.
     swept_engines: Mutex<HashSet<RuntimeId>>,
     sweeps: TaskTracker,
+    spares: Arc<Spares>,
 }
 
 impl Launcher {
@@ -84,6 +83,7 @@ impl Launcher {
         telemetry: Telemetry,
     ) -> Self {
         let (runtime, roots) = (settings.runtime.value.clone(), wanted_roots(&settings.image));
+        let is_spread = matches!(&runtime, RuntimeChoice::Named(targets) if targets.len() > 1);
         Self {
             image_setting: settings.name_of(&variables::IMAGE),
             image_path: settings.image.path().map(PathBuf::from),
@@ -102,7 +102,13 @@ impl Launcher {
             told_of_shares: Mutex::default(),
             swept_engines: Mutex::default(),
             sweeps: TaskTracker::new(),
+            spares: Spares::new(settings.warm.value, settings.runtime_idle_timeout.value, is_spread),
         }
+    }
+
+    /// Begins a call: spare sandboxes start when it has ended.
+    pub(in crate::session) fn begin_call(&self) -> Call {
+        self.spares.begin_call()
     }
 
     pub(in crate::session) fn telemetry(&self) -> &Telemetry {
@@ -146,7 +152,7 @@ impl Launcher {
 
     /// Starts an interpreter with the first runtime that can. The notices are for the call that started it.
     pub(in crate::session) async fn start(
-        &self,
+        self: &Arc<Self>,
         answerer: &Arc<Answerer>,
         access: &Arc<ServerAccess>,
         progress: &mpsc::Sender<Progress>,
@@ -163,15 +169,18 @@ impl Launcher {
                 start.await
             }
         };
-        if started.is_err() {
+        if let Err(error) = &started {
             // Sandboxes of dead bridges may be in the way.
             self.sweep_in_the_background(None);
+            if !matches!(error, StartError::Stopped) {
+                self.spares.end_all();
+            }
         }
         started
     }
 
     async fn start_on_any(
-        &self,
+        self: &Arc<Self>,
         answerer: &Arc<Answerer>,
         access: &Arc<ServerAccess>,
         progress: &Arc<StartProgress>,
@@ -217,7 +226,7 @@ impl Launcher {
     }
 
     async fn start_with(
-        &self,
+        self: &Arc<Self>,
         choice: &Choice,
         instance: &Arc<Instance>,
         answerer: &Arc<Answerer>,
@@ -225,24 +234,81 @@ impl Launcher {
         progress: &StartProgress,
         cancel: &CancellationToken,
     ) -> Result<(Interpreter, Vec<String>), StartError> {
+        let launch = self.prepare(choice, instance, |share| access.has_share(share)).await;
+        let purpose = self.purpose_of(&launch);
+        let claimed = match &purpose {
+            Some(purpose) => self.spares.claim(purpose, cancel).await,
+            None => None,
+        };
+        let (driver, found) = (Arc::clone(&launch.driver), launch.found.clone());
+        let started = match claimed {
+            Some(started) => started,
+            None => self.launch(launch, instance, progress, cancel).await?,
+        };
+        let Started { guest, packages } = started;
+        if purpose.is_some() && guest.sandbox().copied().is_empty() && self.spares.used(choice) {
+            let launcher = Arc::clone(self);
+            self.spares.keep(move |choice| Arc::clone(&launcher).start_spare(choice));
+        }
+        let shares = self.new_notices_of_shares(guest.sandbox(), &found);
+        let saved = answerer.tools().load();
+        let notices = saved.notices().chain(shares).collect();
+        let startup = Startup {
+            saved_tools: saved.tools,
+            answerer: Arc::clone(answerer),
+            access: Arc::clone(access),
+            memory_limit: self.template.limits.memory,
+            made_of: made_of(choice, &driver, access.is_recorded()),
+        };
+        access.set_packages(packages);
+        Ok((Interpreter::of(guest, startup), notices))
+    }
+
+    /// Returns what to launch, with those of the shares that are allowed.
+    async fn prepare<'a>(
+        &self,
+        choice: &'a Choice,
+        instance: &Instance,
+        has_share: impl Fn(&str) -> bool,
+    ) -> Launch<'a> {
         let driver = Arc::new(AnyDriver::new(choice.runtime.clone()));
         let mut spec = self.template.spec(instance, guest::argv());
-        spec.shares.retain(|share| access.has_share(&share.target));
+        spec.shares.retain(|share| has_share(&share.target));
         spec.root = choice.root.clone();
         spec.env.splice(0..0, choice.env.iter().cloned());
         spec.volumes.clone_from(&choice.volumes);
+        let found = copy_pipes(&driver, &mut spec).await;
+        Launch { choice, driver, spec, found }
+    }
+
+    /// Returns what a spare would have to be for; None where none can be: what is copied would be too old, and only some sessions
+    /// lack a share.
+    fn purpose_of(&self, launch: &Launch<'_>) -> Option<Purpose> {
+        let Launch { choice, driver, spec, .. } = launch;
+        let has_all = spec.shares.len() == self.template.shares.len();
+        let is_copied = !spec.shares.is_empty() && driver.share_mechanism(spec.user).is_copy();
+        (self.spares.are_wanted() && has_all && !is_copied).then(|| Purpose::of(choice, spec))
+    }
+
+    /// Launches a sandbox and its guest.
+    async fn launch(
+        &self,
+        launch: Launch<'_>,
+        instance: &Arc<Instance>,
+        progress: &StartProgress,
+        cancel: &CancellationToken,
+    ) -> Result<Started, StartError> {
+        let Launch { choice, driver, mut spec, found } = launch;
         if let Some(compiling) = to_compile(&choice.root) {
             progress.report("compiling the standard library of the image, once".into());
             compile_library(compiling, &driver, &spec, instance, cancel).await;
         }
         let image = choice.asked.clone();
         let mut packages = SessionPackages::prepare(&self.packages, image, &driver, &mut spec, instance);
-        let found = copy_pipes(&driver, &mut spec).await;
         let plan = driver.plan(&spec, instance).map_err(LaunchError::from)?;
         let launched = Sandbox::launch(&driver, plan, instance).await;
         let sandbox = launched.map_err(|error| StartError::with_pipes(error, &found))?;
         packages.launched(sandbox.copies());
-        let shares = self.notices_of_shares(&sandbox, &found);
         let blob = guest::blob(&guest::Start {
             limits: sandbox.own_limits(),
             filter: sandbox.own_filter().map(<[u8]>::to_vec),
@@ -250,18 +316,8 @@ impl Launcher {
             compiled: self.bytecode.load(&choice.root),
             installs: !self.packages.with().is_empty(),
         });
-        let saved = answerer.tools().load();
-        let notices = saved.notices().chain(shares).collect();
-        let startup = Startup {
-            guest: blob,
-            saved_tools: saved.tools,
-            answerer: Arc::clone(answerer),
-            access: Arc::clone(access),
-            memory_limit: self.template.limits.memory,
-            made_of: made_of(choice, &driver, access.is_recorded()),
-        };
         let give_up = cancel.child_token();
-        let start = Interpreter::start(sandbox, startup, driver.start_limit(START_LIMIT), &give_up);
+        let start = Guest::start(sandbox, blob, driver.start_limit(START_LIMIT), &give_up);
         tokio::pin!(start);
         let (started, stalled) = tokio::select! {
             started = &mut start => (started, None),
@@ -271,12 +327,11 @@ impl Launcher {
             }
         };
         let (sandbox, error) = match started {
-            Ok(mut interpreter) => {
-                if let Some(offered) = interpreter.take_offered() {
+            Ok(mut guest) => {
+                if let Some(offered) = guest.take_offered() {
                     self.bytecode.keep(&choice.root, &offered);
                 }
-                access.set_packages(packages);
-                return Ok((interpreter, notices));
+                return Ok(Started { guest, packages });
             }
             Err(failed) => failed,
         };
@@ -290,27 +345,31 @@ impl Launcher {
         Err(error)
     }
 
-    /// Returns what calls were not told yet about files that code cannot read in shares, and about copies.
-    fn notices_of_shares(&self, sandbox: &Sandbox, found: &[(PathBuf, Oddities)]) -> Vec<String> {
-        let name = |path: &Path| visible_line(&path.to_string_lossy());
-        let is_copied = |path: &Path| sandbox.copied().iter().any(|(copy, _)| copy == path);
-        let copies = found.iter().filter(|(path, _)| is_copied(path)).map(|(path, odd)| {
-            let why = match odd.pipes.is_empty() {
-                false => "it has named pipes, which a read-only mount cannot protect",
-                true => "it cannot be mounted with another owner, by its file system or kernel",
-            };
-            format!("the shared folder '{}' is copied, because {why}", name(path))
-        });
-        // A copy knows what it lacks.
-        let copied = sandbox.copied();
-        let live = found.iter().filter(|(path, _)| !is_copied(path));
-        let live = live.map(|(path, odd)| (path, &odd.unread));
-        let unread = live.chain(copied.iter().map(|(path, unread)| (path, unread)));
-        let unread = unread
-            .filter(|(_, names)| !names.is_empty())
-            .map(|(path, names)| format!("code cannot read in the shared folder '{}': {names}", name(path)));
+    /// Starts a spare with what the last session was started with.
+    async fn start_spare(self: Arc<Self>, choice: Choice) -> Option<Spare> {
+        let instance = self.instance.get()?;
+        let launch = self.prepare(&choice, instance, |_| true).await;
+        let purpose = self.purpose_of(&launch)?;
+        self.spares.begins(&purpose);
+        // Nobody waits for its progress.
+        let (progress, _) = mpsc::channel(1);
+        let begun = Instant::now();
+        let started = self.launch(launch, instance, &StartProgress::new(progress), self.spares.stop()).await;
+        let failure = started.as_ref().err().map(StartError::kind);
+        self.telemetry.sandbox_started(choice.runtime.kind.program_name(), begun.elapsed(), failure);
+        match started {
+            Ok(started) => Some(Spare::new(purpose, started, Arc::clone(instance))),
+            Err(error) => {
+                tracing::info!(%error, "could not start a spare sandbox");
+                None
+            }
+        }
+    }
+
+    /// Returns what calls were not told yet about the shares.
+    fn new_notices_of_shares(&self, sandbox: &Sandbox, found: &[(PathBuf, Oddities)]) -> Vec<String> {
         let mut told = self.told_of_shares.lock().unwrap_or_else(PoisonError::into_inner);
-        copies.chain(unread).filter(|notice| told.insert(notice.clone())).collect()
+        notices_of_shares(sandbox, found).into_iter().filter(|notice| told.insert(notice.clone())).collect()
     }
 
     /// Returns what the first result says once.
@@ -378,6 +437,7 @@ impl Launcher {
     /// Removes what is left of this bridge's sandboxes, and its folder.
     pub async fn close(&self) {
         let Some(instance) = self.instance.get() else { return };
+        self.spares.close().await;
         self.detector.close().await;
         self.sweeps.close();
         if tokio::time::timeout(SWEEP_LIMIT, self.sweeps.wait()).await.is_err() {
@@ -390,42 +450,13 @@ impl Launcher {
     }
 }
 
-/// Looks at the shares that a sandbox would see as mounts, and has those with named pipes copied: a pipe can be written to on a
-/// read-only mount too. Returns what was found.
-async fn copy_pipes(driver: &AnyDriver, spec: &mut SandboxSpec) -> Vec<(PathBuf, Oddities)> {
-    let shares: Vec<_> = spec.shares.iter().map(|share| share.source.clone()).collect();
-    if shares.is_empty() || driver.share_mechanism(spec.user).is_copy() {
-        return Vec::new();
-    }
-    let most = MOST_LOOKED_AT / shares.len();
-    let look = move |path: PathBuf| Some((path.clone(), look_at(&path, most).ok()?));
-    let looking = tokio::task::spawn_blocking(move || shares.into_iter().filter_map(look).collect());
-    let found: Vec<_> = looking.await.unwrap_or_default();
-    let has_pipes =
-        |share: &HostFolder| found.iter().any(|(path, odd)| *path == share.source && !odd.pipes.is_empty());
-    (spec.copied_shares, spec.shares) = std::mem::take(&mut spec.shares).into_iter().partition(has_pipes);
-    found
-}
-
-/// Returns what the audit log says of a sandbox.
-fn made_of(choice: &Choice, driver: &Arc<AnyDriver>, is_recorded: bool) -> MadeOf {
-    let digest = Arc::<OnceLock<String>>::default();
-    if let Some(lease) = choice.root.lease() {
-        let _ = digest.set(lease.id());
-    }
-    if let RootFs::Image(reference) = &choice.root
-        && is_recorded
-    {
-        // The engine takes longer to say it than code needs to start.
-        let (driver, reference, digest) = (Arc::clone(driver), reference.clone(), Arc::clone(&digest));
-        tokio::spawn(async move {
-            if let Some(found) = driver.image_digest(&reference).await {
-                let _ = digest.set(found);
-            }
-        });
-    }
-    let runtime = choice.runtime.to_string().into();
-    MadeOf { runtime, image: choice.asked.as_str().into(), digest }
+/// A sandbox that is about to be launched.
+struct Launch<'a> {
+    choice: &'a Choice,
+    driver: Arc<AnyDriver>,
+    spec: SandboxSpec,
+    /// What is odd in the shares.
+    found: Vec<(PathBuf, Oddities)>,
 }
 
 /// Returns what the bridge may do with podman machines.

@@ -4,16 +4,17 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use codebridge_images::{Compiling, EngineKind, ImageName, ImageResolver, Root};
 use codebridge_runtimes::{
-    EngineImage, Instance, ProvidedRoot, Refusal, RootFs, RootLease, RootProvider, RuntimeKind, WantedImage,
-    WantedRoot,
+    AnyDriver, Choice, EngineImage, Instance, ProvidedRoot, Refusal, RootFs, RootLease, RootProvider,
+    RuntimeKind, WantedImage, WantedRoot,
 };
 
 use super::start_progress::StartProgress;
 use crate::image_sources::{Watch, find_root};
+use crate::session::recording::MadeOf;
 use crate::settings::Setting;
 
 /// An image as the user named it, for detection to pass on.
@@ -157,4 +158,25 @@ impl Provider {
 fn provided(root: Root) -> ProvidedRoot {
     let env = root.run().env_pairs().map(|(key, value)| (key.into(), value.into())).collect();
     ProvidedRoot { lease: Arc::new(StoreLease(root)), env }
+}
+
+/// Returns what the audit log says of a sandbox.
+pub(super) fn made_of(choice: &Choice, driver: &Arc<AnyDriver>, is_recorded: bool) -> MadeOf {
+    let digest = Arc::<OnceLock<String>>::default();
+    if let Some(lease) = choice.root.lease() {
+        let _ = digest.set(lease.id());
+    }
+    if let RootFs::Image(reference) = &choice.root
+        && is_recorded
+    {
+        // The engine takes longer to say it than code needs to start.
+        let (driver, reference, digest) = (Arc::clone(driver), reference.clone(), Arc::clone(&digest));
+        tokio::spawn(async move {
+            if let Some(found) = driver.image_digest(&reference).await {
+                let _ = digest.set(found);
+            }
+        });
+    }
+    let runtime = choice.runtime.to_string().into();
+    MadeOf { runtime, image: choice.asked.as_str().into(), digest }
 }

@@ -1,8 +1,8 @@
-//! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`.
+//! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`, what people see and end is in `overview`.
 
+mod overview;
 mod starts;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
@@ -16,8 +16,9 @@ use super::answers::{Answerer, Grant, GrantError};
 use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;
 use super::capacity::Capacity;
-use super::interpreter::{Budgets, Cell, Files, FinishedRun};
+use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::launch::Launcher;
+use super::listed::Listed;
 use super::output::{Outputs, PictureBudget};
 use super::recording::RunRecord;
 use super::reporting;
@@ -58,8 +59,8 @@ struct Inner {
     slots: Slots,
     /// What all of them have in common of large questions and of threads.
     common: Arc<Capacity>,
-    /// The files of live sessions; those of one that runs code can be read.
-    files: StdMutex<BTreeMap<String, Arc<Files>>>,
+    /// Live sessions; the files of one that runs code can be read.
+    listed: Listed,
     artifacts: Artifacts,
     /// One permit for each live interpreter.
     capacity: Arc<Semaphore>,
@@ -115,7 +116,7 @@ impl Sessions {
             outputs,
             slots: Slots::default(),
             common,
-            files: StdMutex::default(),
+            listed: Listed::default(),
             artifacts: Artifacts::at(&settings.state_dir.value, settings.artifacts_limit.value),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
@@ -139,11 +140,6 @@ impl Sessions {
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
-    }
-
-    /// Returns what happens in them.
-    pub fn activity(&self) -> &Activity {
-        &self.0.activity
     }
 
     /// Sets the number of the next run.
@@ -282,6 +278,7 @@ impl Sessions {
             }
         };
         state.stop_timer();
+        let call = inner.launcher.begin_call();
         let outcome = tokio::select! {
             outcome = inner.run_in(&mut state, throw_away, request, grant, caller, of_run) => outcome,
             () = inner.closing.cancelled() => {
@@ -297,7 +294,7 @@ impl Sessions {
             let timer = inner.start_idle_timer(&slot);
             state.set_timer(timer);
         }
-        drop(state);
+        drop((state, call));
         inner.slots.forget_names();
         inner.became_idle.notify_waiters();
         outcome
@@ -343,8 +340,7 @@ impl RunPython for Sessions {
     }
 
     async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
-        let files = lock(&self.0.files).get(session).cloned();
-        let files = files.filter(|files| !files.has_ended());
+        let files = self.0.listed.files_of(session);
         let files = files.ok_or_else(|| FileError::NoSession(session.to_owned()))?;
         let reading = files.read(path, start);
         let slot = self.0.slots.get(session);
@@ -368,9 +364,7 @@ impl RunPython for Sessions {
     }
 
     fn files(&self) -> Vec<ChangedFile> {
-        let mut files = lock(&self.0.files);
-        files.retain(|_, files| !files.has_ended());
-        files.values().flat_map(|files| files.listed()).collect()
+        self.0.listed.changed_files()
     }
 
     fn artifacts(&self) -> &Artifacts {
@@ -390,15 +384,6 @@ impl Inner {
         }
         self.tasks.close();
         self.tasks.wait().await;
-    }
-
-    /// Makes the files of a session readable for clients.
-    fn show_files(&self, session: &str, files: &Arc<Files>) {
-        let mut shown = lock(&self.files);
-        if !shown.get(session).is_some_and(|known| Arc::ptr_eq(known, files)) {
-            shown.retain(|_, files| !files.has_ended());
-            shown.insert(session.to_owned(), Arc::clone(files));
-        }
     }
 
     fn add_idle_time(&self, time: Duration) {
@@ -443,7 +428,7 @@ impl Inner {
         let live = state.live.insert(live);
         let name = (!throw_away).then(|| request.session.clone());
         if let Some(name) = &name {
-            self.show_files(name, live.interpreter.files());
+            self.listed.show(name, &live.interpreter);
         }
         if let Some(why) = state.lost.take() {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));

@@ -15,6 +15,7 @@ use crate::harness::registry::{Registry, store_of};
 use crate::harness::suite::{ignore, in_own_env};
 use crate::harness::works::works;
 use crate::harness::{Suite, TestEnv};
+use crate::spares::{CLAIMED, ready_spare};
 use crate::tests;
 
 const PRELUDE: &str = include_str!("prelude.py");
@@ -68,6 +69,11 @@ pub(crate) fn register(suite: &mut Suite) {
     );
     suite.on(&rows(&["podman", "docker"]), "attacks", tests![attacks_end_the_same_in_a_folder]);
     suite.on(&rows(&["crun", "podman"]), "attacks", tests![attacks_end_the_same_in_the_host_image]);
+    suite.on(
+        &rows(&["podman", "docker", "runc", "crun-user"]),
+        "attacks",
+        tests![attacks_end_the_same_in_a_spare_sandbox],
+    );
     for (topic, attacks) in ATTACKS.iter() {
         for attack in attacks.iter().filter(|attack| attack.differs_outside) {
             let (topic, attack) = ((*topic).to_string(), Arc::clone(attack));
@@ -84,7 +90,7 @@ fn check(runtime: Runtime, topic: &str, attack: &Attack) -> Result<Completion, F
     static REPORTS: [OnceLock<Result<Report, String>>; 7] = [const { OnceLock::new() }; 7];
     let index = Runtime::rows().iter().position(|known| *known == runtime).unwrap();
     let report =
-        REPORTS[index].get_or_init(|| in_own_env(Some(runtime), |env| inside(env, None))).as_ref()?;
+        REPORTS[index].get_or_init(|| in_own_env(Some(runtime), |env| inside(env, None, false))).as_ref()?;
     let expected = attack.outcome(runtime, report.mechanism);
     if let Some(why) = expected.strip_prefix(NOT_TRIED) {
         return Ok(Completion::ignored_with(why));
@@ -113,9 +119,16 @@ fn attacks_end_the_same_in_the_host_image(env: &TestEnv) {
     all_end_alike(env, "host:", &[("a name", "gaierror: [Errno -2] Name or service not known")]);
 }
 
+fn attacks_end_the_same_in_a_spare_sandbox(env: &TestEnv) {
+    compare(env, &inside(env, None, true), "a spare sandbox", &[]);
+}
+
 /// Every attack ends as it does in the usual image, but for these.
 fn all_end_alike(env: &TestEnv, image: &str, but: &[(&str, &str)]) {
-    let report = inside(env, Some(image));
+    compare(env, &inside(env, Some(image), false), image, but);
+}
+
+fn compare(env: &TestEnv, report: &Report, place: &str, but: &[(&str, &str)]) {
     let mut others = Vec::new();
     for (topic, attacks) in ATTACKS.iter() {
         for attack in attacks {
@@ -131,7 +144,7 @@ fn all_end_alike(env: &TestEnv, image: &str, but: &[(&str, &str)]) {
             }
         }
     }
-    assert!(others.is_empty(), "in {image}:\n{}", others.join("\n"));
+    assert!(others.is_empty(), "in {place}:\n{}", others.join("\n"));
 }
 
 fn check_outside(topic: &str, attack: &Attack) -> Result<(), Failed> {
@@ -197,8 +210,8 @@ fn take(topic: &str, lines: &str, outcomes: &mut HashMap<(String, String), Strin
     }
 }
 
-/// Tries all of them in a sandbox of the test's runtime: in its usual image, or in this one.
-fn inside(env: &TestEnv, image: Option<&str>) -> Report {
+/// Tries all of them in a sandbox of the test's runtime: in its usual image, or in this one; in one that was a spare.
+fn inside(env: &TestEnv, image: Option<&str>, in_spare: bool) -> Report {
     let host = Host::new(env);
     // Whoever starts the bridge may leave descriptors open; nothing of them may reach a sandbox.
     let leaky = ["/bin/sh", "-c", "exec 7<\"$0\" && exec \"$@\"", host.known["file"].as_str().unwrap()];
@@ -206,7 +219,14 @@ fn inside(env: &TestEnv, image: Option<&str>) -> Report {
     if let Some(image) = image {
         bridge = bridge.var("MCP_BRIDGE_IMAGE", image).var("XDG_DATA_HOME", store_of(env));
     }
+    if in_spare {
+        bridge = bridge.var("MCP_BRIDGE_WARM", "1");
+    }
     let bridge = bridge.start();
+    if in_spare {
+        let _ = bridge.run_in("first", "1").expect("success");
+        let _ = ready_spare(&bridge);
+    }
     let mut outcomes = HashMap::new();
     let mechanism = Mechanism::of(&bridge);
     for (topic, attacks) in ATTACKS.iter() {
@@ -215,6 +235,7 @@ fn inside(env: &TestEnv, image: Option<&str>) -> Report {
         let output = bridge.call(json!({ "code": host.cell(attacks), "timeout": 100 })).ok();
         take(topic, &output, &mut outcomes);
     }
+    assert!(!in_spare || bridge.log().contains(CLAIMED), "the session has a sandbox that was no spare");
     assert_eq!(host.callers(), 0, "somebody reached the host's listeners");
     let _ = bridge.close();
     Report { outcomes, mechanism }

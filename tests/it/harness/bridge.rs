@@ -40,8 +40,10 @@ pub(crate) struct BridgeBuilder<'a> {
 impl<'a> BridgeBuilder<'a> {
     fn new(env: &'a TestEnv) -> Self {
         let command = env.command(env.binary());
-        let builder =
-            Self { env, command, sockets: false, prefix: Vec::new() }.var("MCP_BRIDGE_LOG_LEVEL", "debug");
+        // Tests count sandboxes; those of spares ask for them.
+        let builder = Self { env, command, sockets: false, prefix: Vec::new() }
+            .var("MCP_BRIDGE_LOG_LEVEL", "debug")
+            .var("MCP_BRIDGE_WARM", "0");
         match env.runtime_if_any() {
             Some(runtime) => builder
                 .var("MCP_BRIDGE_RUNTIME", runtime.kind.setting())

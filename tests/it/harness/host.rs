@@ -2,7 +2,7 @@
 //!
 //! Other bridges run at the same time, so everything is found by the bridge's own process id and instance.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -46,6 +46,11 @@ pub(crate) struct First {
 impl First {
     pub(crate) fn pid(self) -> u32 {
         self.pid
+    }
+
+    /// Whether it was there when these processes were listed, with the times of their starts.
+    pub(crate) fn was_among(self, processes: &BTreeMap<u32, u64>) -> bool {
+        processes.get(&self.pid) == Some(&self.start)
     }
 
     fn is_there(self) -> bool {

@@ -1,0 +1,146 @@
+//! A guest: an interpreter that has started in its sandbox and knows nothing yet of the session that it is for.
+
+use std::time::Duration;
+
+use codebridge_runtimes::{End, Refusal, Sandbox};
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio_util::sync::CancellationToken;
+
+use super::pipes::widen;
+use super::run::Early;
+use super::start_error::StartError;
+use crate::session::frames::{FrameError, FrameReader, FromGuest, ToGuest};
+
+const PROTOCOL: u32 = 1;
+/// How long a guest may take to say that it is there. One that is stopped never says it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A guest that waits for its first frame. Nothing reads what its sandbox sends meanwhile. [`Guest::end`] must be called
+/// unless it becomes an interpreter; dropping it leaves its sandbox to the reaper.
+#[derive(Debug)]
+pub(in crate::session) struct Guest {
+    parts: GuestParts,
+    /// What it offered before any user code ran.
+    offered: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+pub(super) struct GuestParts {
+    pub(super) sandbox: Sandbox,
+    pub(super) stdin: ChildStdin,
+    pub(super) reader: FrameReader<BufReader<ChildStdout>>,
+    /// What it has printed.
+    pub(super) early: Early,
+}
+
+impl Guest {
+    /// Sends the guest into a launched sandbox and waits for its hello. `blob` is the first bytes of its standard input.
+    ///
+    /// # Errors
+    /// The sandbox is returned, to be ended.
+    pub(in crate::session) async fn start(
+        mut sandbox: Sandbox,
+        blob: Vec<u8>,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Self, (Sandbox, StartError)> {
+        let (Some(stdin), Some(stdout)) = (sandbox.take_stdin(), sandbox.take_stdout()) else {
+            let message = "the sandbox has no pipes".into();
+            return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
+        };
+        widen(&stdin);
+        let reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
+        let mut starting =
+            Self { parts: GuestParts { sandbox, stdin, reader, early: Early::default() }, offered: None };
+        let never_starts = starting.sandbox().never_starts();
+        let hello = tokio::select! {
+            hello = tokio::time::timeout(limit, starting.hello(&blob)) => hello,
+            refusal = never_starts => Ok(Err(StartError::Refused(refusal))),
+            () = cancel.cancelled() => Ok(Err(StartError::Stopped)),
+        };
+        let sandbox = starting.sandbox();
+        let error = match hello {
+            Ok(Ok(())) => return Ok(starting),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let message = sandbox.with_messages(&format!("the sandbox did not answer within {limit:?}"));
+                StartError::Refused(Refusal::TimedOut { message })
+            }
+        };
+        Err((starting.parts.sandbox, error))
+    }
+
+    /// Writes the guest and waits until it has started.
+    async fn hello(&mut self, blob: &[u8]) -> Result<(), StartError> {
+        let GuestParts { sandbox, stdin, reader, early } = &mut self.parts;
+        let writing = async {
+            // A failure shows at the other end of the sandbox.
+            let _ = stdin.write_all(blob).await;
+            Ok(())
+        };
+        let reading = async {
+            loop {
+                match reader.next().await {
+                    Ok(Some(FromGuest::Hello(PROTOCOL))) => return Ok(()),
+                    Ok(Some(FromGuest::Hello(version))) => return Err(StartError::Protocol(version)),
+                    Ok(Some(FromGuest::Parts(parts))) => self.offered = Some(parts),
+                    Ok(Some(FromGuest::Question(..))) => {
+                        let message = "the sandbox asked something before it had started".into();
+                        return Err(StartError::Refused(Refusal::Other { message }));
+                    }
+                    Ok(Some(frame)) => early.take(frame),
+                    Err(FrameError::Io(_)) | Ok(None) => {
+                        let end = sandbox.wait().await.unwrap_or(End::Signalled(0));
+                        return Err(StartError::Refused(sandbox.explain(end).await));
+                    }
+                    Err(error) => {
+                        return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
+                    }
+                }
+            }
+        };
+        tokio::try_join!(writing, reading)?;
+        Ok(())
+    }
+
+    /// Whether it still waits for its first frame: it is asked.
+    pub(in crate::session) async fn is_alive(&mut self) -> bool {
+        let GuestParts { stdin, reader, early, .. } = &mut self.parts;
+        let asking = async {
+            if ToGuest::Alive.write(stdin).await.is_err() {
+                return false;
+            }
+            loop {
+                match reader.next().await {
+                    Ok(Some(FromGuest::Alive)) => return true,
+                    // What the image runs in every interpreter may print something.
+                    Ok(Some(frame @ (FromGuest::Stdout(_) | FromGuest::Stderr(_)))) => early.take(frame),
+                    _ => return false,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking).await.unwrap_or(false)
+    }
+
+    pub(in crate::session) fn sandbox(&self) -> &Sandbox {
+        &self.parts.sandbox
+    }
+
+    /// Returns the parts of the guest in compiled form, if it offered them when it started.
+    pub(in crate::session) fn take_offered(&mut self) -> Option<Vec<u8>> {
+        self.offered.take()
+    }
+
+    pub(super) fn into_parts(self) -> GuestParts {
+        self.parts
+    }
+
+    /// Ends the sandbox and verifies that it is removed.
+    pub(in crate::session) async fn end(self) -> Result<(), codebridge_runtimes::ReclaimError> {
+        let GuestParts { sandbox, stdin, reader, .. } = self.parts;
+        // It exits at the end of its input.
+        drop((stdin, reader));
+        sandbox.end().await
+    }
+}
