@@ -18,7 +18,7 @@ use askama::Template;
 use super::form::Fields;
 use super::text::plain;
 use super::visitor::{Console, Visitor};
-use super::{approvals, cookie, now, run};
+use super::{approvals, cookie, now, run, sessions};
 use crate::feed::{Attendance, Changes, Feed, Piece, StreamName};
 
 /// The time between two looks at what has changed.
@@ -33,6 +33,7 @@ const SILENT_LOOKS: u32 = 15;
 enum Shown {
     Now,
     Approvals,
+    Sessions,
     Run {
         name: String,
         offsets: [u64; 2],
@@ -66,6 +67,7 @@ pub(super) async fn live(
     let shown = match fields.get("page") {
         "now" => Shown::Now,
         "approvals" => Shown::Approvals,
+        "sessions" => Shown::Sessions,
         "run" => {
             Shown::Run { name: fields.get("run").to_owned(), offsets: [offset("stdout"), offset("stderr")] }
         }
@@ -100,7 +102,8 @@ impl Open {
             if !self.console.visits.holds(&self.secret, |admitted| self.console.site.still(admitted)) {
                 return (event(&json!({ "gone": true })), false);
             }
-            if is_changed {
+            // What sessions take changes all the time.
+            if is_changed || (matches!(self.shown, Shown::Sessions) && silent % 2 == 1) {
                 let news = self.news().await;
                 if !news.is_empty() {
                     return (news, true);
@@ -141,6 +144,10 @@ impl Open {
                 let name = name.clone();
                 let part = run::live_part(&self.console, &self.visitor, &name).await;
                 self.add(&mut news, "run", part.unwrap_or_default());
+            }
+            Shown::Sessions => {
+                let part = sessions::Live::of(&self.feed, &token).await.render();
+                self.add(&mut news, "sessions", part.unwrap_or_default());
             }
             Shown::Other => {}
         }

@@ -29,6 +29,7 @@ mod routes;
 mod run;
 mod runs;
 mod servers;
+mod sessions;
 mod sign_in;
 mod text;
 mod visitor;

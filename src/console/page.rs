@@ -15,10 +15,11 @@ pub(super) struct Link {
 }
 
 /// The pages.
-pub(super) const LINKS: [Link; 6] = [
+pub(super) const LINKS: [Link; 7] = [
     Link { place: "now", path: "/console", name: "Now" },
     Link { place: "runs", path: "/console/runs", name: "Runs" },
     Link { place: "approvals", path: "/console/approvals", name: "Approvals" },
+    Link { place: "sessions", path: "/console/sessions", name: "Sessions" },
     Link { place: "servers", path: "/console/servers", name: "Servers" },
     Link { place: "artifacts", path: "/console/artifacts", name: "Artifacts" },
     Link { place: "numbers", path: "/console/numbers", name: "Numbers" },

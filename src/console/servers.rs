@@ -91,21 +91,36 @@ impl Row {
         }
         row
     }
+
+    /// Notes what it does now.
+    fn with_state(mut self, state: &str) -> Self {
+        match state {
+            "running" => self.state = "running",
+            "starting" => self.state = "starting",
+            _ => {}
+        }
+        self
+    }
 }
 
 /// Returns all servers that a page may show. Where a definition is, is the operator's business.
-async fn rows(visitor: &Visitor) -> Vec<Row> {
+async fn rows(console: &Console, visitor: &Visitor) -> Vec<Row> {
     let upstream = &visitor.workspace().upstream;
     let snapshot = upstream.snapshot();
     let known = upstream.all_known_docs().await;
-    let used = known.iter().map(|(server, known)| Row::of(server, known));
+    let now = console.feed(visitor).servers().await;
+    let used = known.iter().map(|(server, known)| {
+        let row = Row::of(server, known);
+        let state = now.iter().find(|now| *now.name == *server.name).map(|now| now.state.as_str());
+        row.with_state(state.unwrap_or_default())
+    });
     let skipped =
         snapshot.skipped.iter().filter(|server| !matches!(server.definition, Err(Skip::Duplicate(_))));
     used.chain(skipped.map(|server| Row::of(server, &Known::default()))).collect()
 }
 
 pub(super) async fn page_of_servers(State(console): State<Arc<Console>>, visitor: Visitor) -> Response {
-    let rows = rows(&visitor).await;
+    let rows = rows(&console, &visitor).await;
     page(&Servers { frame: Frame::new(&console, &visitor, "servers", "Servers").await, rows })
 }
 

@@ -1,10 +1,16 @@
 //! The web console: who gets in, that nobody sees or does what is another's, and that what code prints stays text.
 
-use std::time::Duration;
+use std::io::Read;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::harness::http::{HttpBridge, Reply};
+use serde_json::json;
+
+use crate::harness::http::{HttpBridge, Reply, request};
 use crate::harness::matrix::Kind;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::server_access::{define, fake};
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -20,7 +26,12 @@ pub(crate) fn register(suite: &mut Suite) {
     suite.on(
         &[Runtime::of_user(Kind::Crun)],
         "console",
-        tests![runs_are_shown_as_text_and_only_to_their_user],
+        tests![
+            runs_are_shown_as_text_and_only_to_their_user,
+            a_run_is_watched_while_it_runs_and_stopped,
+            questions_are_answered_only_with_a_token_for_approvals,
+            what_code_saves_is_never_a_document,
+        ],
     );
 }
 
@@ -65,6 +76,35 @@ impl<'a, 'b> Browser<'a, 'b> {
         let page = self.get("/console/runs").expect(200).body;
         let (_, rest) = page.split_once("name=\"form\" value=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// News of a page that is open.
+struct News {
+    stream: TcpStream,
+    text: String,
+}
+
+impl News {
+    fn open(browser: &Browser<'_, '_>, query: &str) -> Self {
+        use std::io::Write;
+        let (mut stream, host) = (browser.http.connect(), [("Host", browser.http.address.as_str())]);
+        let headers = [&host[..], &[("Cookie", browser.cookie.as_str())]].concat();
+        stream.write_all(&request("GET", &format!("/console/live?{query}"), &headers, "")).unwrap();
+        Self { stream, text: String::new() }
+    }
+
+    /// Reads until something is in the news; false if they end before.
+    fn wait_for(&mut self, wanted: &str) -> bool {
+        let (began, mut bytes) = (Instant::now(), [0; 16 << 10]);
+        while !self.text.contains(wanted) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{wanted} is not in {}", self.text);
+            match self.stream.read(&mut bytes).unwrap() {
+                0 => return false,
+                count => self.text.push_str(&String::from_utf8_lossy(&bytes[..count])),
+            }
+        }
+        true
     }
 }
 
@@ -234,4 +274,160 @@ fn runs_are_shown_as_text_and_only_to_their_user(env: &TestEnv) {
         let list = of_alice.get(&format!("/console/runs?{query}")).expect(200).body;
         assert_eq!(list.matches("<tr data-run=").count(), found, "{query}");
     }
+}
+
+fn a_run_is_watched_while_it_runs_and_stopped(env: &TestEnv) {
+    let scopes = ["--scope", "mcp,console"];
+    let alice = env.token(&[&["alice"][..], &scopes].concat());
+    let bob = env.token(&[&["bob"][..], &scopes].concat());
+    let http = env.bridge().listen();
+    let (of_alice, of_bob) = (Browser::signed_in(&http, &alice), Browser::signed_in(&http, &bob));
+    let mut news = News::open(&of_alice, "page=now");
+    assert!(news.wait_for("Nothing runs"));
+    let mut news_of_bob = News::open(&of_bob, "page=now");
+    let client = http.client(&alice);
+    let code = "print('<i>first', flush=True)\nimport time\nfor i in range(600): time.sleep(0.1)";
+    let _ = client.call(json!({ "code": code, "background": true }));
+    assert!(news.wait_for("&#60;i&#62;first"), "{}", news.text);
+    let page = of_alice.get("/console").expect(200).body;
+    let name = page
+        .split("<article class=\"run\" data-run=\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned();
+    let path = format!("/console/runs/{name}");
+    let mut output = News::open(&of_alice, &format!("page=run&run={name}"));
+    assert!(output.wait_for("\"output\":\"stdout\""), "{}", output.text);
+    let run = of_alice.get(&path).expect(200).body;
+    assert!(run.contains("data-follow") && run.contains("time.sleep(0.1)"), "{run}");
+    // Another user sees nothing of it, and cannot stop it.
+    assert!(!of_bob.get("/console").expect(200).body.contains(&name));
+    assert_eq!(of_bob.get(&path).status, 404);
+    let _ = of_bob.post(&format!("{path}/stop"), "").expect(303);
+    assert!(of_alice.get(&path).expect(200).body.contains("data-follow"), "it goes on");
+    let sessions = of_alice.get("/console/sessions").expect(200).body;
+    assert!(sessions.contains("data-session=\"main\"") && sessions.contains(&name), "{sessions}");
+    assert!(!of_bob.get("/console/sessions").expect(200).body.contains("data-session"));
+    let _ = of_alice.post_alone(&format!("{path}/stop"), "form=00").expect(403);
+    let _ = of_alice.post(&format!("{path}/stop"), "").expect(303);
+    assert!(news.wait_for("Just ended"), "{}", news.text);
+    let ended = of_alice.get(&path).expect(200).body;
+    assert!(!ended.contains("data-follow") && ended.contains("data-outcome=\"cancelled\""), "{ended}");
+    let end = format!("bridge={}&session=main", name.split('-').next().unwrap());
+    let _ = of_alice.post("/console/sessions", &end).expect(303);
+    assert!(!of_alice.get("/console/sessions").expect(200).body.contains("data-session"));
+    // Whoever signs out gets no more news.
+    let _ = of_bob.post("/console/logout", "").expect(303);
+    assert!(
+        news_of_bob.wait_for("\"gone\":true") && !news_of_bob.text.contains("first"),
+        "{}",
+        news_of_bob.text
+    );
+}
+
+fn questions_are_answered_only_with_a_token_for_approvals(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    env.write("home/MCPs/policy.toml", "[[rule]]\nserver = \"fake\"\neffect = \"ask\"\n");
+    let calls = env.token(&["alice", "--scope", "mcp,console"]);
+    let approves = env.token(&["alice", "--scope", "console,approve"]);
+    let other = env.token(&["bob", "--scope", "console,approve"]);
+    let http = env.bridge().listen();
+    let (looks, answers) = (Browser::signed_in(&http, &calls), Browser::signed_in(&http, &approves));
+    let of_bob = Browser::signed_in(&http, &other);
+    // A client that cannot ask is answered by somebody who looks.
+    let mut news = News::open(&answers, "page=approvals");
+    assert!(news.wait_for("Nothing waits"));
+    let client = http.client(&calls);
+    let ask = |value: u32| json!({ "code": format!("await mcp_fake.echo(a={value})"), "servers": ["fake"] });
+    let question = |browser: &Browser<'_, '_>| {
+        eventually("a question waits", Duration::from_secs(60), || {
+            let page = browser.get("/console/approvals").expect(200).body;
+            let id = page.split("data-question=\"").nth(1)?.split('"').next()?.to_owned();
+            Some((id, page))
+        })
+    };
+    thread::scope(|scope| {
+        let called = scope.spawn(|| client.call(ask(1)));
+        let (id, page) = question(&looks);
+        assert!(page.contains("not for approvals") && !page.contains("value=\"accept\""), "{page}");
+        let accept = format!("question={id}&action=accept&field.answer=allow+this+call");
+        let _ = looks.post("/console/approvals", &accept).expect(403);
+        let _ = of_bob.post("/console/approvals", &accept).expect(409);
+        let _ = answers.post_alone("/console/approvals", &accept).expect(403);
+        let (_, page) = question(&answers);
+        let once = page
+            .split("type=\"radio\"")
+            .nth(2)
+            .unwrap()
+            .split("value=\"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let accept = format!("question={id}&action=accept&field.answer={}", once.replace(' ', "+"));
+        let _ = answers.post("/console/approvals", &accept).expect(303);
+        assert_eq!(called.join().unwrap().ok(), "{'a': 1}");
+        assert_eq!(answers.post("/console/approvals", &accept).status, 409, "it counts once");
+        let called = scope.spawn(|| client.call(ask(2)));
+        let (id, _) = question(&answers);
+        let _ = answers.post("/console/approvals", &format!("question={id}&action=decline")).expect(303);
+        let refused = called.join().unwrap().expect("error");
+        assert!(refused.error().contains("denied") || refused.error().contains("no"), "{refused}");
+    });
+}
+
+/// Saves what would run in the page of a console that showed it as it is.
+const SAVES: &str = r#"
+open("/workspace/a.svg", "w").write("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
+open("/workspace/b.html", "w").write("<script>alert(1)</script>")
+import base64
+open("/workspace/c.png", "wb").write(base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="))
+for name in ("a.svg", "b.html", "c.png"):
+    runtime.save_artifact(f"/workspace/{name}")
+from IPython.display import HTML, Image
+display(HTML("<script>alert(2)</script>"), Image(filename="/workspace/c.png"))
+"#;
+
+fn what_code_saves_is_never_a_document(env: &TestEnv) {
+    let token = env.token(&["alice", "--scope", "mcp,console"]);
+    let other = env.token(&["bob", "--scope", "console"]);
+    let http = env.bridge().listen();
+    let _ = http.client(&token).run(SAVES).ok();
+    let (browser, of_bob) = (Browser::signed_in(&http, &token), Browser::signed_in(&http, &other));
+    let gallery = browser.get("/console/artifacts").expect(200).body;
+    assert_eq!((gallery.matches("<figure ").count(), gallery.matches("<img ").count()), (3, 1), "{gallery}");
+    assert!(!gallery.contains("<script>alert"));
+    // The bytes of a picture are no text.
+    let head = |browser: &Browser<'_, '_>, path: &str| {
+        let headers = [("Host", http.address.as_str()), ("Cookie", browser.cookie.as_str())];
+        let answer = crate::harness::http::exchange(http.connect(), &request("GET", path, &headers, ""));
+        String::from_utf8_lossy(&answer).split("\r\n\r\n").next().unwrap().to_ascii_lowercase()
+    };
+    let is_harmless = |head: &str| {
+        head.contains("x-content-type-options: nosniff") && head.contains("content-security-policy: sandbox")
+    };
+    for (name, kind) in [
+        ("a.svg", "application/octet-stream"),
+        ("b.html", "application/octet-stream"),
+        ("c.png", "image/png"),
+    ] {
+        let path = format!("/console/artifacts/content?name={name}&version=1");
+        let answer = head(&browser, &path);
+        assert!(answer.contains(&format!("content-type: {kind}\r\n")) && is_harmless(&answer), "{answer}");
+        assert_eq!(answer.contains("content-disposition: attachment"), kind != "image/png", "{answer}");
+        assert!(head(&of_bob, &path).starts_with("http/1.1 404"));
+    }
+    let list = browser.get("/console/runs").expect(200).body;
+    let name = list.split("data-run=\"").nth(1).unwrap().split('"').next().unwrap();
+    let page = browser.get(&format!("/console/runs/{name}")).expect(200).body;
+    assert_eq!(page.matches("<figure ").count(), 2, "{page}");
+    assert!(page.contains(&format!("<img src=\"/console/runs/{name}/displays/2/")), "{page}");
+    let html = head(&browser, &format!("/console/runs/{name}/displays/1/0"));
+    assert!(html.contains("content-disposition: attachment") && is_harmless(&html), "{html}");
+    assert!(head(&of_bob, &format!("/console/runs/{name}/displays/1/0")).starts_with("http/1.1 404"));
+    assert_eq!(browser.get("/console/numbers").expect(200).body.matches("<svg viewBox=\"0 0 600").count(), 3);
 }
