@@ -103,6 +103,9 @@ impl Open {
                 return (event(&json!({ "gone": true })), false);
             }
             // What sessions take changes all the time.
+            if !self.visitor.goes_on(&self.console) {
+                return (": \n\n".into(), false);
+            }
             if is_changed || (matches!(self.shown, Shown::Sessions) && silent % 2 == 1) {
                 let news = self.news().await;
                 if !news.is_empty() {
@@ -138,7 +141,7 @@ impl Open {
                 {
                     let text = more_output(&self.feed, name, stream, offset).await;
                     if !text.is_empty() {
-                        news.push_str(&event(&json!({ "output": id, "text": text })));
+                        news.push_str(&event(&json!({ "output": id, "text": text, "next": *offset })));
                     }
                 }
                 let name = name.clone();
