@@ -13,7 +13,7 @@ use super::signals::Signals;
 use crate::console;
 use crate::error::Exit;
 use crate::feed::Feed;
-use crate::http::{self, Issuer};
+use crate::http::{self, Audience, Issuer};
 use crate::mcp::stdio;
 use crate::server::{Connection, serve as serve_connection};
 use crate::workspace::{Bridge, Workspace};
@@ -49,7 +49,8 @@ pub(super) async fn serve_http(bridge: Arc<Bridge>, args: ServeArgs) -> Result<E
     let ServeArgs { http, tls_cert, tls_key, oidc_issuer, audience } = args;
     let issuer = oidc_issuer.zip(audience).map(|(url, audience)| Issuer::new(&url, &audience)).transpose()?;
     let address = http.unwrap_or_default().parse()?;
-    let options = http::Options { address, tls: tls_cert.zip(tls_key), issuer };
+    let options =
+        http::Options { address, tls: tls_cert.zip(tls_key), issuer, audience: Audience::Principals };
     let signals = Signals::listen()?;
     let stop = CancellationToken::new();
     let serving = http::serve(

@@ -6,7 +6,8 @@ use askama::Template;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use http::header::SET_COOKIE;
-use http::{HeaderMap, StatusCode, Uri};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 
 use super::cookie;
 use super::form::{self, Fields};
@@ -20,9 +21,16 @@ struct SignIn<'a> {
     problem: Option<&'a str>,
 }
 
-pub(super) async fn form(uri: Uri) -> Response {
-    let fields = Fields::parse(uri.query().unwrap_or_default().as_bytes());
-    page(&SignIn { next: next_path(fields.get("next")), problem: None })
+/// Shows the form. A link that works once signs its browser in.
+pub(super) async fn form(State(console): State<Arc<Console>>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let fields = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
+    match fields.get("token") {
+        token if !token.is_empty() && console.site.admits_once() => {
+            admit(&console, &parts, token, next_path(fields.get("next"))).await
+        }
+        _ => page(&SignIn { next: next_path(fields.get("next")), problem: None }),
+    }
 }
 
 /// Turns a token into a cookie. The cookie is another secret, which this process alone knows.
@@ -32,8 +40,11 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
         Ok(fields) => fields,
         Err(refusal) => return refused(&console, refusal, &parts),
     };
-    let next = next_path(fields.get("next"));
-    let admitted = match console.site.admit(fields.get("token")).await {
+    admit(&console, &parts, fields.get("token"), next_path(fields.get("next"))).await
+}
+
+async fn admit(console: &Console, parts: &Parts, token: &str, next: &str) -> Response {
+    let admitted = match console.site.admit(token).await {
         Ok(admitted) => admitted,
         Err(refusal) => {
             let _ = console.site.refuse(refusal, &parts.headers, &parts.extensions);
@@ -48,7 +59,7 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
         }
     };
     if let Err(refusal) = console.site.enter(&admitted, &parts.extensions) {
-        return refused(&console, refusal, &parts);
+        return refused(console, refusal, parts);
     }
     // Another cookie that this browser had ends.
     if let Some(old) = cookie::read(&parts.headers, &console.cookie()) {
@@ -56,7 +67,7 @@ pub(super) async fn sign_in(State(console): State<Arc<Console>>, request: Reques
     }
     tracing::info!(principal = %admitted.principal(), "signed in to the console");
     let secret = console.visits.begin(admitted);
-    with_cookie(&console, &parts.headers, Some(&secret), next)
+    with_cookie(console, &parts.headers, Some(&secret), next)
 }
 
 pub(super) async fn sign_out(State(console): State<Arc<Console>>, headers: HeaderMap, _: Sent) -> Response {

@@ -1,5 +1,6 @@
 //! Who a request is from.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use http::header::AUTHORIZATION;
@@ -38,9 +39,17 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) tokens: KnownTokens,
-    /// The token of this process.
-    start: Option<TokenId>,
+    start: Option<Start>,
     pub(super) issuer: Option<Issuer>,
+}
+
+/// The token of this process.
+#[derive(Debug)]
+struct Start {
+    id: TokenId,
+    scopes: Scopes,
+    /// Whether it was shown, if it holds once; then there are no other tokens.
+    shown: Option<AtomicBool>,
 }
 
 const MISSING: Refusal = Refusal {
@@ -84,7 +93,18 @@ impl Credentials {
 
     /// Accepts a token that no file has, for as long as this process runs.
     pub(super) fn accept_until_end(&mut self, secret: &str) {
-        self.start = Some(TokenId::of(secret));
+        self.start = Some(Start { id: TokenId::of(secret), scopes: Scopes::of_owner(), shown: None });
+    }
+
+    /// Accepts a token that no file has once, for the console, and no others.
+    pub(super) fn accept_once(&mut self, secret: &str) {
+        let shown = Some(AtomicBool::new(false));
+        self.start = Some(Start { id: TokenId::of(secret), scopes: Scopes::of_console(), shown });
+    }
+
+    /// Whether a token holds once.
+    pub(super) fn hold_once(&self) -> bool {
+        self.start.as_ref().is_some_and(|start| start.shown.is_some())
     }
 
     /// Returns who sends a request.
@@ -116,10 +136,17 @@ impl Credentials {
 
     /// Returns whose secret it is; None if it is nobody's.
     async fn of_secret(&self, secret: &str) -> Result<Option<Identity>, Refusal> {
-        if self.start.as_ref() == Some(&TokenId::of(secret)) {
-            let Ok(principal) = OWNER.parse() else { return Ok(None) };
-            let (scopes, credential) = (Scopes::of_owner(), Credential::Start);
-            return Ok(Some(Identity { principal, scopes, credential, until: None }));
+        if let Some(Start { id, scopes, shown }) = &self.start {
+            let is_it = *id == TokenId::of(secret);
+            let is_used = is_it && shown.as_ref().is_some_and(|shown| shown.swap(true, Ordering::Relaxed));
+            if is_it && !is_used {
+                let Ok(principal) = OWNER.parse() else { return Ok(None) };
+                let (scopes, credential) = (scopes.clone(), Credential::Start);
+                return Ok(Some(Identity { principal, scopes, credential, until: None }));
+            }
+            if shown.is_some() {
+                return Ok(None);
+            }
         }
         let kept = match TokenId::of_sent(secret) {
             Some(id) => self.tokens.get(&id).map_err(|_| UNREAD)?,

@@ -35,5 +35,5 @@ pub use error::HttpError;
 pub use guard::Refusal;
 pub use oidc::Issuer;
 pub use record::{Listening, listeners};
-pub use serve::{Options, serve};
+pub use serve::{Audience, Options, serve};
 pub use site::{Admitted, Presence, Site};

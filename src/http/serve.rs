@@ -38,6 +38,16 @@ pub struct Options {
     /// The files of the certificate and of its key.
     pub tls: Option<(PathBuf, PathBuf)>,
     pub issuer: Option<Issuer>,
+    pub audience: Audience,
+}
+
+/// For whom it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Everybody with a token, each in a workspace of their own.
+    Principals,
+    /// The user of this process: the pages of the workspace in the state folder itself, with a token that is made at start.
+    Own,
 }
 
 /// Serves until `stop`, then lets runs end, and ends everything else. `pages` are served on the same listener, `say` tells the
@@ -53,25 +63,23 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), HttpError> {
     let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
-    let tokens = Tokens::at(&bridge.settings.state_dir);
-    let has_tokens = tokens.list()?.iter().any(|token| token.is_valid());
-    let mut credentials = Credentials::new(tokens, options.issuer);
-    let secret = match has_tokens || credentials.issuer.is_some() {
-        true => None,
-        false => Some(new_secret()?),
-    };
-    if let Some(secret) = &secret {
-        credentials.accept_until_end(secret);
-    }
+    let is_own = options.audience == Audience::Own;
+    let (credentials, secret) = credentials(&bridge, options.issuer, is_own)?;
     let listener = options.address.listen().await?;
-    announce(&listener, tls.is_some(), secret.as_deref(), &say);
+    match (is_own, &secret) {
+        (true, Some(secret)) => announce_pages(&listener, secret, &say),
+        _ => announce(&listener, tls.is_some(), secret.as_deref(), &say),
+    }
     let address = match &listener {
         Listener::Tcp(_, address) => Some(*address),
         Listener::Unix(..) => None,
     };
-    let _record = record(&bridge, &listener, &options.tls, &credentials);
+    let _record = match is_own {
+        true => None,
+        false => record(&bridge, &listener, &options.tls, &credentials),
+    };
     let app = Arc::new(App {
-        users: Users::new(Arc::clone(&bridge)),
+        users: Users::new(Arc::clone(&bridge), is_own),
         credentials,
         hosts: Hosts::new(address, &bridge.settings.allowed_hosts),
         metrics: Metrics::default(),
@@ -100,6 +108,38 @@ pub async fn serve(
     tokio::join!(app.connections.end(), app.users.close());
     bridge.close().await;
     Ok(())
+}
+
+/// Returns the credentials that hold, and the token that was made for this process.
+fn credentials(
+    bridge: &Bridge,
+    issuer: Option<Issuer>,
+    is_own: bool,
+) -> Result<(Credentials, Option<String>), HttpError> {
+    let tokens = Tokens::at(&bridge.settings.state_dir);
+    let has_tokens = tokens.list()?.iter().any(|token| token.is_valid()) || issuer.is_some();
+    let mut credentials = Credentials::new(tokens, issuer);
+    let secret = if is_own || !has_tokens { Some(new_secret()?) } else { None };
+    match &secret {
+        Some(secret) if is_own => credentials.accept_once(secret),
+        Some(secret) => credentials.accept_until_end(secret),
+        None => {}
+    }
+    Ok((credentials, secret))
+}
+
+/// Says where the pages of the user of this process are.
+fn announce_pages(listener: &Listener, secret: &str, say: &impl Fn(&str)) {
+    match listener {
+        Listener::Tcp(_, address) => {
+            say(&format!("open http://{address}/console/login?token={secret}"));
+        }
+        Listener::Unix(_, path) => {
+            say(&format!("listening on unix:{}", path.display()));
+            say(&format!("open /console/login?token={secret} there"));
+        }
+    }
+    say("this address signs one browser in; Ctrl-C ends the console");
 }
 
 /// Records the listener for `codebridge doctor`.

@@ -61,6 +61,11 @@ impl Site {
         self.0.credentials.of_token(token, Scope::Console).await.map(Admitted)
     }
 
+    /// Whether the token holds once: then a link may have it.
+    pub fn admits_once(&self) -> bool {
+        self.0.credentials.hold_once()
+    }
+
     /// Returns what is admitted by now: the scopes of a token can be changed. None if its token holds no longer.
     pub fn still(&self, admitted: &Admitted) -> Option<Admitted> {
         let now = self.0.credentials.now(&admitted.0)?;

@@ -50,8 +50,12 @@ fn sign_in(http: &HttpBridge<'_>, token: &str, next: &str) -> Reply {
 impl<'a, 'b> Browser<'a, 'b> {
     pub(crate) fn signed_in(http: &'b HttpBridge<'a>, token: &str) -> Self {
         let reply = sign_in(http, token, "").expect(303);
-        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        Self { http, cookie }
+        Self::with_cookie(http, reply.header("set-cookie").unwrap())
+    }
+
+    /// With the cookie that an answer sets.
+    pub(crate) fn with_cookie(http: &'b HttpBridge<'a>, set_cookie: &str) -> Self {
+        Self { http, cookie: set_cookie.split(';').next().unwrap().to_owned() }
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {

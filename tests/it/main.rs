@@ -18,6 +18,7 @@ mod clients;
 mod cluster;
 mod command_line;
 mod console;
+mod console_bridges;
 mod daemon_losses;
 mod dependencies;
 mod desktops;
@@ -110,6 +111,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     cluster::register,
     command_line::register,
     console::register,
+    console_bridges::register,
     daemon_losses::register,
     dependencies::register,
     desktops::register,
