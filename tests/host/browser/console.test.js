@@ -2,7 +2,7 @@
 // Run by tests/browser, which sets the variables.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -52,11 +52,15 @@ before(async () => {
   const [command, ...args] = CODEBRIDGE_TEST_SERVER_EVERYTHING.split(" ");
   writeFileSync(join(state, "everything.json"), JSON.stringify({ mcpServers: { everything: { command, args } } }));
   writeFileSync(join(state, "policy.toml"), '[[rule]]\nserver = "everything"\ntool = "echo"\neffect = "ask"\n\n[[rule]]\neffect = "allow"\n');
+  // A token for calls cannot approve them.
+  const make = (scope) => execFileSync(CODEBRIDGE, ["token", "add", "ada", "--scope", scope], { env, encoding: "utf8" }).trim();
+  const for_calls = make("mcp");
+  token = make("console,approve");
   let found;
-  [listener, found] = await start(["serve", "--http", "127.0.0.1:0"], /http:\/\/([0-9.:]+)\/mcp[^]*?ends: (\S+)/);
-  [address, token] = [`http://${found[1]}`, found[2]];
+  [listener, found] = await start(["serve", "--http", "127.0.0.1:0"], /http:\/\/([0-9.:]+)\/mcp/);
+  address = `http://${found[1]}`;
   client = new Client({ name: "test", version: "1" }, { capabilities: {} });
-  const requestInit = { headers: { Authorization: `Bearer ${token}` } };
+  const requestInit = { headers: { Authorization: `Bearer ${for_calls}` } };
   await client.connect(new StreamableHTTPClientTransport(new URL(`${address}/mcp`), { requestInit }));
   browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
   [context, page] = await open();
@@ -95,7 +99,7 @@ test("a person signs in with the keyboard alone", async () => {
     if (label.includes("Token")) break;
     await page.keyboard.press("Tab");
   }
-  await page.keyboard.type("cbt_wrong");
+  await page.keyboard.type("cbr_wrong");
   await page.keyboard.press("Enter");
   await page.getByText("This token is unknown").waitFor();
   await page.getByLabel("Token").focus();
