@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 use askama::Template;
 
 use super::form::Fields;
-use super::text::plain;
+use super::text::text_of;
 use super::visitor::{Console, Visitor};
 use super::{approvals, cookie, now, run, sessions};
-use crate::feed::{Attendance, Changes, Feed, Piece, StreamName};
+use crate::feed::{Attendance, Changes, Feed, StreamName};
 
 /// The time between two looks at what has changed.
 const PACE: Duration = Duration::from_millis(250);
@@ -145,8 +145,10 @@ impl Open {
                     }
                 }
                 let name = name.clone();
-                let part = run::live_part(&self.console, &self.visitor, &name).await;
-                self.add(&mut news, "run", part.unwrap_or_default());
+                if let Some((run, calls)) = run::live_parts(&self.console, &self.visitor, &name).await {
+                    self.add(&mut news, "run", run);
+                    self.add(&mut news, "calls", calls);
+                }
             }
             Shown::Sessions => {
                 let part = sessions::Live::of(&self.feed, &token).await.render();
@@ -174,13 +176,4 @@ async fn more_output(feed: &Feed, run: &str, stream: StreamName, offset: &mut u6
     let Some(part) = feed.output(run, stream, *offset).await else { return String::new() };
     *offset = part.next;
     text_of(&part.pieces)
-}
-
-/// Returns pieces of output as one text.
-pub(super) fn text_of(pieces: &[Piece]) -> String {
-    let text = |piece: &Piece| match piece {
-        Piece::Text(text) => plain(text),
-        Piece::LeftOut(bytes) => format!("\n[{} are left out]\n", crate::sizes::bytes_text(*bytes)),
-    };
-    pieces.iter().map(text).collect()
 }

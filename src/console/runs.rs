@@ -9,8 +9,9 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 
 use super::form::{Fields, query};
+use super::frame::Frame;
 use super::history::{LoggedRun, Wanted};
-use super::page::{Frame, page, problem};
+use super::page::{page, problem};
 use super::text::{When, in_a_line, milliseconds};
 use super::visitor::{Console, Visitor};
 use crate::audit::is_live;

@@ -163,8 +163,14 @@ fn a_question_waits_for_the_console_while_somebody_is_there(env: &TestEnv) {
     let answers: Vec<_> = lines.filter(|line| line["event"] == "answer").collect();
     assert_eq!(answers.len(), 2, "{audit}");
     let first = &answers[0];
-    assert_eq!((&first["by"], &first["server"], &first["session"]), (&json!("local"), &json!("codebridge"), &json!("main")));
-    assert!(first["answer"].as_str().unwrap().starts_with("accept {\"answer\":\"yes, this call\""), "{first}");
+    assert_eq!(
+        (&first["by"], &first["server"], &first["session"]),
+        (&json!("local"), &json!("codebridge"), &json!("main"))
+    );
+    assert!(
+        first["answer"].as_str().unwrap().starts_with("accept {\"answer\":\"yes, this call\""),
+        "{first}"
+    );
     assert_eq!(answers[1]["answer"], "decline");
     let shown = env.bridge().args(&["audit"]).command().run(env.guard()).ok();
     assert!(shown.contains("answer to codebridge from local: decline"), "{shown}");

@@ -149,6 +149,8 @@ function tick() {
   }
 }
 
+document.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 /** Adds the time of this place to moments. */
 for (const moment of document.querySelectorAll("time")) {
   moment.title = `${new Date(moment.dateTime).toLocaleString()} (${moment.title})`;
