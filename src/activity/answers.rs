@@ -21,11 +21,13 @@ const LONGEST_ANSWER: usize = 200;
 pub(super) struct SharedAnswers {
     client: Arc<dyn Answers>,
     run: RunReporter,
+    /// How long a question waits that the client cannot answer.
+    limit: Duration,
 }
 
 impl SharedAnswers {
     pub(super) fn new(client: Arc<dyn Answers>, run: RunReporter) -> Self {
-        Self { client, run }
+        Self { client, run, limit: LIMIT }
     }
 
     /// Whether the client of the run can be asked this.
@@ -46,7 +48,7 @@ impl SharedAnswers {
         std::future::pending().await
     }
 
-    /// Waits for somebody who attends, as long as the client may take, or else [`LIMIT`].
+    /// Waits for somebody who attends, as long as the client may take, or else a limited time.
     async fn of_others(
         &self,
         pending: &mut Pending,
@@ -56,7 +58,7 @@ impl SharedAnswers {
         let too_late = async {
             match can {
                 true => std::future::pending().await,
-                false => tokio::time::sleep(LIMIT).await,
+                false => tokio::time::sleep(self.limit).await,
             }
         };
         let (answer, by) = tokio::select! {
