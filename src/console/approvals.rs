@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use serde_json::Map;
 
 use super::fields::{self, Field, Kind};
-use super::page::{Frame, page, problem};
+use super::frame::Frame;
+use super::page::{page, problem};
 use super::text::{When, in_a_line, plain};
 use super::visitor::{Console, Sent, Visitor};
 use crate::feed::{AnswerError, Feed, GivenAnswer, QuestionForm, QuestionRow};

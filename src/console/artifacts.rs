@@ -11,7 +11,8 @@ use http::{StatusCode, Uri};
 
 use super::files::{self, IMAGES};
 use super::form::{Fields, query};
-use super::page::{Frame, page, problem};
+use super::frame::Frame;
+use super::page::{page, problem};
 use super::text::{When, in_a_line, plain};
 use super::visitor::{Console, Visitor};
 use crate::artifacts::{Artifact, Artifacts, is_text};

@@ -77,10 +77,9 @@ fn logged_call(folder: &Path, line: &Found) -> Call {
     let text = |field| Shown::of(&line.text_of(folder, field).ok().flatten().unwrap_or_default());
     let verdict = record.verdict.as_deref().filter(|verdict| *verdict != "allowed");
     let rule = match (verdict, &record.rule) {
-        (Some(verdict), Some(rule)) => format!("{verdict} by {rule}"),
+        (Some(verdict), Some(rule)) => format!("{verdict} by {}", place(rule)),
         (Some(verdict), None) => verdict.to_owned(),
-        (None, Some(rule)) => format!("allowed by {rule}"),
-        (None, None) => String::new(),
+        (None, _) => String::new(),
     };
     let error = record.message.as_ref().or(record.error.as_ref());
     Call {
@@ -96,6 +95,11 @@ fn logged_call(folder: &Path, line: &Found) -> Call {
         result: text("result"),
         ..Call::default()
     }
+}
+
+/// Returns the file and the line of a rule, without the folder.
+fn place(rule: &str) -> &str {
+    rule.rsplit('/').next().unwrap_or(rule)
 }
 
 /// Returns the calls that the bridge itself knows of.

@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 use askama::Template;
 
 use super::form::Fields;
-use super::text::plain;
+use super::text::text_of;
 use super::visitor::{Console, Visitor};
 use super::{approvals, cookie, now, run, sessions};
-use crate::feed::{Attendance, Changes, Feed, Piece, StreamName};
+use crate::feed::{Attendance, Changes, Feed, StreamName};
 
 /// The time between two looks at what has changed.
 const PACE: Duration = Duration::from_millis(250);
@@ -103,6 +103,9 @@ impl Open {
                 return (event(&json!({ "gone": true })), false);
             }
             // What sessions take changes all the time.
+            if !self.visitor.goes_on(&self.console) {
+                return (": \n\n".into(), false);
+            }
             if is_changed || (matches!(self.shown, Shown::Sessions) && silent % 2 == 1) {
                 let news = self.news().await;
                 if !news.is_empty() {
@@ -138,12 +141,14 @@ impl Open {
                 {
                     let text = more_output(&self.feed, name, stream, offset).await;
                     if !text.is_empty() {
-                        news.push_str(&event(&json!({ "output": id, "text": text })));
+                        news.push_str(&event(&json!({ "output": id, "text": text, "next": *offset })));
                     }
                 }
                 let name = name.clone();
-                let part = run::live_part(&self.console, &self.visitor, &name).await;
-                self.add(&mut news, "run", part.unwrap_or_default());
+                if let Some((run, calls)) = run::live_parts(&self.console, &self.visitor, &name).await {
+                    self.add(&mut news, "run", run);
+                    self.add(&mut news, "calls", calls);
+                }
             }
             Shown::Sessions => {
                 let part = sessions::Live::of(&self.feed, &token).await.render();
@@ -171,13 +176,4 @@ async fn more_output(feed: &Feed, run: &str, stream: StreamName, offset: &mut u6
     let Some(part) = feed.output(run, stream, *offset).await else { return String::new() };
     *offset = part.next;
     text_of(&part.pieces)
-}
-
-/// Returns pieces of output as one text.
-pub(super) fn text_of(pieces: &[Piece]) -> String {
-    let text = |piece: &Piece| match piece {
-        Piece::Text(text) => plain(text),
-        Piece::LeftOut(bytes) => format!("\n[{} are left out]\n", crate::sizes::bytes_text(*bytes)),
-    };
-    pieces.iter().map(text).collect()
 }

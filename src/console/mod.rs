@@ -20,6 +20,7 @@ mod cookie;
 mod fields;
 mod files;
 mod form;
+mod frame;
 mod history;
 mod live;
 mod now;

@@ -7,7 +7,8 @@ use axum::extract::{self, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use jiff::Timestamp;
 
-use super::page::{Frame, page};
+use super::frame::Frame;
+use super::page::page;
 use super::runs::Row;
 use super::text::{When, in_a_line, milliseconds, plain};
 use super::visitor::{Console, Sent, Visitor};

@@ -8,8 +8,9 @@ use axum::response::Response;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 
+use super::frame::Frame;
 use super::history::{LoggedRun, Wanted};
-use super::page::{Frame, page, problem};
+use super::page::{page, problem};
 use super::text::milliseconds;
 use super::visitor::{Console, Visitor};
 
@@ -146,14 +147,14 @@ fn times_chart(spans: &[Span], first: String) -> Chart {
             (
                 half,
                 most - half,
-                format!("half took at most {}, 95 of 100 at most {}", milliseconds(half), milliseconds(most)),
+                format!("median {}, 95th percentile {}", milliseconds(half), milliseconds(most)),
             )
         })
         .collect();
     let highest = spans.iter().map(|span| span.time(0.95)).fold(0.0, f64::max);
     Chart {
-        title: "Time of a run, by the hour: half, and 95 of 100",
-        summary: format!("in the slowest hour, 95 of 100 runs took at most {}", milliseconds(highest)),
+        title: "Time of a run by the hour: median and 95th percentile",
+        summary: format!("the 95th percentile of the slowest hour is {}", milliseconds(highest)),
         first,
         highest: milliseconds(highest),
         bars: bars(&parts),
@@ -188,8 +189,8 @@ pub(super) async fn numbers(State(console): State<Arc<Console>>, visitor: Visito
         tiles: vec![
             tile("runs", (today.good + today.bad).to_string()),
             tile("failed", today.bad.to_string()),
-            tile("half took at most", milliseconds(today.time(0.5))),
-            tile("95 of 100 at most", milliseconds(today.time(0.95))),
+            tile("median time", milliseconds(today.time(0.5))),
+            tile("95th percentile", milliseconds(today.time(0.95))),
             tile("calls", calls.to_string()),
             tile("refused calls", refused.to_string()),
         ],

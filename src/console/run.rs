@@ -13,12 +13,12 @@ use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 
 use super::calls::{Call, calls_of, denied, logged_calls};
 use super::files::{self, IMAGES};
+use super::frame::Frame;
 use super::history::LoggedRun;
-use super::live::text_of;
 use super::now::row_of;
-use super::page::{Frame, page, problem};
+use super::page::{page, problem};
 use super::runs::Row;
-use super::text::{Shown, in_a_line, milliseconds};
+use super::text::{Shown, in_a_line, milliseconds, text_of};
 use super::visitor::{Console, Visitor};
 use crate::audit::{Found, is_live, read_lines_of};
 use crate::feed::{Feed, RunDetail, StreamName};
@@ -36,6 +36,7 @@ const BY_LOG: &str = "MCP_BRIDGE_AUDIT=full records it";
 struct Run {
     frame: Frame,
     live: Live,
+    calls: Calls,
     code: Text,
     stdout: Text,
     stderr: Text,
@@ -63,8 +64,15 @@ struct Live {
     denied: Vec<String>,
     displays: Vec<Display>,
     files: Vec<(String, String)>,
+}
+
+/// The calls of the run, which change too.
+#[derive(Debug, Template)]
+#[template(path = "calls_live.html")]
+struct Calls {
+    run: String,
     calls: Vec<Call>,
-    calls_left_out: usize,
+    left_out: usize,
 }
 
 /// A displayed object.
@@ -142,7 +150,6 @@ impl Live {
     /// Returns what the log has, and what the bridge knows beside.
     fn of(logged: &Logged, known: Option<RunDetail>, form_token: &str) -> Self {
         let run = &logged.run;
-        let (calls, calls_left_out) = logged_calls(&logged.folder, &logged.lines, run);
         let mut live = Self {
             form_token: form_token.to_owned(),
             row: Row::of(run.clone(), logged.is_running),
@@ -159,8 +166,6 @@ impl Live {
             denied: denied(&logged.lines),
             displays: Vec::new(),
             files: Vec::new(),
-            calls,
-            calls_left_out,
         };
         if let Some(known) = known {
             live.add(known);
@@ -187,10 +192,20 @@ impl Live {
             )
         });
         self.files = files.chain(artifacts).take(MOST_FILES).collect();
-        // The log has arguments and results, but nothing of calls that are under way.
-        if self.calls.len() < known.calls.len() {
-            self.calls_left_out = usize::try_from(known.calls_left_out).unwrap_or(usize::MAX);
-            self.calls = calls_of(&known);
+    }
+}
+
+impl Calls {
+    /// Returns what the log has, with arguments and results, or else what the bridge knows: calls that are under way as well.
+    fn of(logged: &Logged, known: Option<&RunDetail>) -> Self {
+        let (calls, left_out) = logged_calls(&logged.folder, &logged.lines, &logged.run);
+        let run = known.map_or_else(|| logged.run.name.clone(), |known| known.row.name.clone());
+        match known.filter(|known| known.calls.len() > calls.len()) {
+            Some(known) => {
+                let left_out = usize::try_from(known.calls_left_out).unwrap_or(usize::MAX);
+                Self { run, calls: calls_of(known), left_out }
+            }
+            None => Self { run, calls, left_out },
         }
     }
 }
@@ -269,6 +284,7 @@ pub(super) async fn page_of_run(
     let (stderr, next_stderr) = stream_of(&feed, &logged, &name, StreamName::Stderr, is_known).await;
     page(&Run {
         frame: Frame::new(&console, &visitor, "runs", format!("Run {name}")).await,
+        calls: Calls::of(&logged, known.as_ref()),
         live: Live::of(&logged, known, &visitor.form_token),
         code,
         stdout,
@@ -277,15 +293,17 @@ pub(super) async fn page_of_run(
     })
 }
 
-/// Returns the part of the page of a run that changes, as it is now.
-pub(super) async fn live_part(console: &Console, visitor: &Visitor, name: &str) -> Option<String> {
+/// Returns the parts of the page of a run that change, as they are now.
+pub(super) async fn live_parts(console: &Console, visitor: &Visitor, name: &str) -> Option<(String, String)> {
     let known = console.feed(visitor).run(name).await?;
     // The end is in the log, with the arguments and results of calls.
     let logged = match known.row.state.has_ended() {
         true => Logged::read(visitor, &known.row.name).await.ok()?,
         false => Logged::default(),
     };
-    Live::of(&logged, Some(known), &visitor.form_token).render().ok()
+    let calls = Calls::of(&logged, Some(&known)).render().ok()?;
+    let live = Live::of(&logged, Some(known), &visitor.form_token).render().ok()?;
+    Some((live, calls))
 }
 
 /// Returns a text with all that is known of it.

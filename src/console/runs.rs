@@ -1,5 +1,6 @@
 //! The list of runs, with search.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -8,8 +9,9 @@ use axum::response::Response;
 use http::{StatusCode, Uri};
 
 use super::form::{Fields, query};
+use super::frame::Frame;
 use super::history::{LoggedRun, Wanted};
-use super::page::{Frame, page, problem};
+use super::page::{page, problem};
 use super::text::{When, in_a_line, milliseconds};
 use super::visitor::{Console, Visitor};
 use crate::audit::is_live;
@@ -105,9 +107,14 @@ pub(super) async fn page_of_runs(
         run.end.is_none() && folder.as_ref().is_some_and(|folder| is_live(folder, bridge))
     };
     let shown = runs.into_iter().skip((number - 1) * ON_A_PAGE).take(ON_A_PAGE);
+    // What the log does not have of the last runs, the bridge knows.
+    let known: HashMap<String, String> =
+        console.feed(&visitor).runs().await.into_iter().map(|run| (run.name, run.first_line)).collect();
     let rows: Vec<Row> = shown
         .map(|run| {
             let is_running = is_running(&run);
+            let code = known.get(&run.name).map(|line| in_a_line(line));
+            let run = LoggedRun { first_line: run.first_line.or(code), ..run };
             Row::of(run, is_running)
         })
         .collect();

@@ -9,7 +9,8 @@ use codebridge_runtimes::exec::visible_line;
 use http::StatusCode;
 use jiff::Timestamp;
 
-use super::page::{Frame, page, problem};
+use super::frame::Frame;
+use super::page::{page, problem};
 use super::text::{When, in_a_line, plain};
 use super::visitor::{Console, Visitor};
 use crate::upstream::discovery::{Server, Skip};

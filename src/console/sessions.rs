@@ -6,7 +6,8 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::page::{Frame, page};
+use super::frame::Frame;
+use super::page::page;
 use super::text::{in_a_line, milliseconds};
 use super::visitor::{Console, Sent, Visitor};
 use crate::feed::{Feed, SessionRow};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use codebridge_runtimes::exec::{visible, visible_line};
 use jiff::Timestamp;
 
+use crate::feed::Piece;
 use crate::sizes::bytes_text;
 
 /// Bytes of a text of which a page shows all.
@@ -43,6 +44,15 @@ impl Shown {
     pub(super) fn left_out_size(&self) -> String {
         bytes_text(self.left_out as u64)
     }
+}
+
+/// Returns pieces of output as one text.
+pub(super) fn text_of(pieces: &[Piece]) -> String {
+    let text = |piece: &Piece| match piece {
+        Piece::Text(text) => plain(text),
+        Piece::LeftOut(bytes) => format!("\n[{} are left out]\n", bytes_text(*bytes)),
+    };
+    pieces.iter().map(text).collect()
 }
 
 /// Returns the boundary of characters at or below a place.

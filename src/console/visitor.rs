@@ -63,6 +63,11 @@ impl Visitor {
     pub(super) fn workspace(&self) -> &Workspace {
         self.presence.workspace()
     }
+
+    /// Whether what it sees is still what belongs to the user.
+    pub(super) fn goes_on(&self, console: &Console) -> bool {
+        console.site.goes_on(&self.presence)
+    }
 }
 
 /// Returns the page of a refusal, which is counted and logged.

@@ -1,6 +1,7 @@
 //! What pages on the listener need of it: who may see them, and what belongs to whom.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::response::Response;
 use http::{Extensions, HeaderMap};
@@ -85,6 +86,11 @@ impl Site {
         user.was_used();
         let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
         Ok(Presence { user, _permit: permit })
+    }
+
+    /// Whether the workspace of a request is still the one of its user, and requests may go on.
+    pub fn goes_on(&self, presence: &Presence) -> bool {
+        !self.0.is_ending.load(Ordering::Relaxed) && self.0.users.has(&presence.user)
     }
 
     /// Returns the answer to a request that is refused, which is counted and logged.

@@ -158,6 +158,11 @@ impl Users {
         Arc::clone(user)
     }
 
+    /// Whether a user has not been replaced, because all that it came with was revoked.
+    pub(super) fn has(&self, user: &Arc<User>) -> bool {
+        lock(&self.open).values().any(|open| Arc::ptr_eq(open, user))
+    }
+
     /// Returns the number of users, and of their sessions of the protocol.
     pub(super) async fn count(&self) -> (usize, usize) {
         let users: Vec<_> = lock(&self.open).values().cloned().collect();

@@ -2,6 +2,8 @@
 "use strict";
 
 const page = document.body.dataset.page;
+/** A run that has ended changes no more. */
+const follows = page !== "run" || document.body.dataset.follow !== undefined;
 
 /** Returns what says that two elements are the same thing. */
 function key(node) {
@@ -82,6 +84,9 @@ function say(state, text) {
   live.textContent = text;
 }
 
+/** The stream of news; null while the page is hidden for long. */
+let events = null;
+
 function follow() {
   const query = new URLSearchParams({ page });
   const texts = document.getElementById("texts");
@@ -90,7 +95,7 @@ function follow() {
     query.set("stdout", texts.dataset.stdout);
     query.set("stderr", texts.dataset.stderr);
   }
-  const events = new EventSource(`/console/live?${query}`);
+  events = new EventSource(`/console/live?${query}`);
   events.onopen = () => say("open", "live");
   events.onmessage = ({ data }) => {
     const news = JSON.parse(data);
@@ -99,18 +104,33 @@ function follow() {
       location.reload();
     } else if (news.output) {
       addOutput(news.output, news.text);
+      texts.dataset[news.output] = news.next;
     } else {
       replacePart(news.id, news.html);
+      if (news.id === "questions") document.title = document.title.replace(/^(\(\d+\) )?/, news.html && `(${news.html}) `);
     }
   };
   events.onerror = () => {
     say("lost", "no connection");
-    // Output would come twice: the page begins again where it is.
-    events.close();
-    setTimeout(() => (page === "run" ? location.reload() : follow()), 3000);
+    stop();
+    setTimeout(() => events || follow(), 3000);
   };
-  addEventListener("pagehide", () => events.close());
 }
+
+function stop() {
+  events?.close();
+  events = null;
+}
+
+/** Browsers have few connections for one site. A page that nobody sees gives its own back, unless it waits for questions. */
+let hidden = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hidden);
+  if (!follows || page === "approvals") return;
+  if (document.hidden) hidden = setTimeout(stop, 5 * 60 * 1000);
+  else if (!events) follow();
+});
+addEventListener("pagehide", stop);
 
 /** Says a duration as the server does. */
 function duration(milliseconds) {
@@ -129,10 +149,12 @@ function tick() {
   }
 }
 
+document.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 /** Adds the time of this place to moments. */
 for (const moment of document.querySelectorAll("time")) {
   moment.title = `${new Date(moment.dateTime).toLocaleString()} (${moment.title})`;
 }
 
-if (page !== "run" || document.body.dataset.follow) follow();
+if (follows) follow();
 if (page === "now" || page === "run") setInterval(tick, 1000);
