@@ -2,14 +2,17 @@
 //!
 //! The folders of this crate are its layers; each `mod.rs` says what the folder is for.
 
+pub mod activity;
 pub mod artifacts;
 pub mod audit;
 pub mod cli;
 mod config_file;
+pub mod console;
 pub mod doctor;
 pub mod error;
 #[cfg(test)]
 mod fake_sessions;
+pub mod feed;
 pub mod gc;
 mod glob;
 pub mod guest;

@@ -353,7 +353,7 @@ fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
 
 /// Returns the memory of a process in bytes, swap included. Shared pages count in part, and pages of files do not count, because
 /// the kernel can reclaim them. None for a process that has ended, or that we may not read: <https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html>.
-fn share_of(pid: u32) -> Option<u64> {
+pub(crate) fn share_of(pid: u32) -> Option<u64> {
     parse_share(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }
 

@@ -1,16 +1,17 @@
-//! The processor time that a sandbox has taken, as this host counts it: by its control group, else by its processes.
+//! The processor time that a sandbox has taken, as this host counts it: by its control group, else by its processes. And the
+//! memory of these.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cgroup;
-use crate::memory::ids_of_sandbox;
+use crate::memory::{ids_of_sandbox, share_of};
 use crate::owner::fields_after_command;
 
-/// How the processor time of one sandbox is read.
+/// How the processor time and the memory of one sandbox are read.
 #[derive(Debug, Clone)]
-pub struct ProcessorTime {
+pub struct Meter {
     /// The process whose descendants are those of the sandbox.
     parent: u32,
     group: Option<Group>,
@@ -25,19 +26,25 @@ enum Group {
     Usage(PathBuf),
 }
 
-impl ProcessorTime {
+impl Meter {
     /// Returns that of the sandbox whose first process is a child of `parent`; None if there is none on this host.
     pub(crate) fn below(parent: u32) -> Option<Self> {
         let first = *ids_of_sandbox(parent).ok()?.first()?;
         let groups = fs::read_to_string(format!("/proc/{first}/cgroup")).unwrap_or_default();
         let group = group_of(&groups, Path::new(cgroup::CGROUP_ROOT));
         let this = Self { parent, group: group.filter(|group| group.read().is_some()) };
-        this.read().map(|_| this)
+        this.processor_time().map(|_| this)
     }
 
-    /// Reads it; None if the sandbox is gone. Without a control group, what processes took counts as long as they run, and later
+    /// Returns the memory of its processes in bytes; None if the sandbox is gone.
+    pub fn memory(&self) -> Option<u64> {
+        let processes = ids_of_sandbox(self.parent).ok().filter(|all| !all.is_empty())?;
+        Some(processes.into_iter().filter_map(share_of).sum())
+    }
+
+    /// Returns the processor time; None if the sandbox is gone. Without a control group, what processes took counts as long as they run, and later
     /// if their parents wait for them.
-    pub fn read(&self) -> Option<Duration> {
+    pub fn processor_time(&self) -> Option<Duration> {
         match &self.group {
             Some(group) => group.read(),
             None => {

@@ -16,7 +16,7 @@ use crate::folders::{LeftOut, Supplies};
 use crate::kube::Look;
 use crate::memory::{Allowed, Counted, MemoryWatch};
 use crate::plan::{End, HeldLimits, LaunchError, Mechanism, Plan, ReclaimError};
-use crate::processor::ProcessorTime;
+use crate::processor::Meter;
 use crate::refusal::Refusal;
 use crate::rlimits::OwnLimits;
 use crate::spec::SandboxName;
@@ -172,15 +172,15 @@ impl Sandbox {
         }
     }
 
-    /// Returns how its processor time is read; None where this host does not see its processes. An engine may be asked.
-    pub fn processor_time(&self) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
+    /// Returns how its processor time and its memory are read; None where this host does not see its processes. An engine may be asked.
+    pub fn meter(&self) -> impl Future<Output = Option<Meter>> + Send + 'static {
         let (driver, name, own) = (Arc::clone(&self.driver), self.name().clone(), self.child.id());
         async move {
             if driver.id().remote {
                 return None;
             }
             let parent = driver.parent_of_first(&name, own).await?;
-            tokio::task::spawn_blocking(move || ProcessorTime::below(parent)).await.ok()?
+            tokio::task::spawn_blocking(move || Meter::below(parent)).await.ok()?
         }
     }
 

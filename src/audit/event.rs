@@ -183,6 +183,21 @@ impl Approved {
     }
 }
 
+/// An answer that somebody gave who is not at the client of the run.
+#[derive(Debug, Serialize)]
+pub struct Given {
+    #[serde(flatten)]
+    pub facts: Arc<RunFacts>,
+    /// The server that asks, or `codebridge`.
+    #[serde(serialize_with = "name")]
+    pub server: Arc<str>,
+    #[serde(serialize_with = "text")]
+    pub answer: String,
+    /// Who gave it.
+    #[serde(serialize_with = "name_of_string")]
+    pub by: String,
+}
+
 /// A file that was removed because the log had become too large.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Pruned {
@@ -210,6 +225,7 @@ pub(super) enum Event {
     Call(Call),
     Denied(Denied),
     Approved(Approved),
+    Answer(Given),
     /// Lines that could not be written.
     Lost {
         lines: u64,

@@ -12,7 +12,9 @@ use tokio::time::timeout;
 
 use super::chain::Chain;
 use super::error::AuditError;
-use super::event::{Approved, Call, Content, Contents, Denied, Event, Mask, RunEnd, RunFacts, RunStart};
+use super::event::{
+    Approved, Call, Content, Contents, Denied, Event, Given, Mask, RunEnd, RunFacts, RunStart,
+};
 use super::folder::folder_in;
 use super::line::digest;
 use super::writer::{Entry, HeldBytes, Message, State, Writer, Written};
@@ -79,6 +81,11 @@ impl Audit {
     /// Whether there is no run and no call without a line.
     pub fn is_required(&self) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.mode.required)
+    }
+
+    /// Returns the name of this bridge; None if nothing is recorded.
+    pub fn bridge(&self) -> Option<&str> {
+        self.0.as_ref().map(|inner| &*inner.bridge)
     }
 
     /// Returns BRIDGE-NUMBER.
@@ -151,6 +158,20 @@ impl Audit {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Records an answer, and waits until it is written where that is required.
+    ///
+    /// # Errors
+    /// It cannot be written: the answer must not count.
+    pub async fn answered(&self, given: Given) -> Result<(), Arc<AuditError>> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        let event = Event::Answer(given);
+        if inner.mode.required {
+            return inner.written(Timestamp::now(), event, Contents::default()).await;
+        }
+        inner.record(event, Contents::default()).await;
+        Ok(())
     }
 
     /// Begins the record of a call; None if nothing is recorded.

@@ -115,7 +115,7 @@ fn look_at(folder: &Path, part: &Part) -> Option<Found> {
 }
 
 /// Whether the bridge still writes.
-fn is_live(folder: &Path, bridge: &str) -> bool {
+pub fn is_live(folder: &Path, bridge: &str) -> bool {
     let Ok(head) = File::open(folder.join(head_of(bridge))) else { return false };
     flock(&head, FlockOperation::NonBlockingLockExclusive).is_err()
 }

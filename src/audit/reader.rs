@@ -66,14 +66,24 @@ pub fn read_all(folder: &Path, since: Option<Timestamp>) -> io::Result<Vec<Found
 /// # Errors
 /// The folder cannot be read.
 pub fn read_run(folder: &Path, run: &str) -> io::Result<Option<Vec<Found>>> {
-    let bridge =
-        run.split_once('-').filter(|(bridge, number)| is_bridge(bridge) && number.parse::<u32>().is_ok());
-    let Some((bridge, _)) = bridge else { return Ok(None) };
-    let mut follower = Follower::new(folder, None);
-    follower.only = Some(bridge.to_owned());
+    let Some(mut follower) = Follower::of_run(folder, run) else { return Ok(None) };
     let mut lines = follower.poll()?;
     lines.sort_by_key(|line| line.record.n);
     Ok(Some(lines))
+}
+
+/// Returns the lines of a run alone, its calls by their times; none if the text names no run.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn read_lines_of(folder: &Path, run: &str) -> io::Result<Vec<Found>> {
+    let mut lines = Vec::new();
+    let Some(mut follower) = Follower::of_run(folder, run) else { return Ok(lines) };
+    let field = format!("\"run\":\"{run}\"");
+    follower.read_new(|text| text.contains(&field), |line| lines.push(line))?;
+    lines.retain(|line| line.record.run.as_deref() == Some(run));
+    lines.sort_by_key(|line| line.record.n);
+    Ok(lines)
 }
 
 /// Reads lines as they come.
@@ -92,12 +102,33 @@ impl Follower {
         Self { folder: folder.to_path_buf(), since, only: None, read: HashMap::new() }
     }
 
+    /// Returns one of the lines of the bridge of a run; None if the text names no run.
+    fn of_run(folder: &Path, run: &str) -> Option<Self> {
+        let (bridge, number) = run.split_once('-')?;
+        let is_run = is_bridge(bridge) && number.parse::<u32>().is_ok();
+        is_run.then(|| Self { only: Some(bridge.to_owned()), ..Self::new(folder, None) })
+    }
+
     /// Returns the lines that came since the last call. A line that cannot be read is left out.
     ///
     /// # Errors
     /// The folder cannot be read.
     pub fn poll(&mut self) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
+        self.read_new(|_| true, |line| found.push(line))?;
+        found.sort_by_key(|found: &Found| found.record.time);
+        Ok(found)
+    }
+
+    /// Passes on the lines that came since the last call, one file after the other. Only those are read whose text is wanted.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn read_new(
+        &mut self,
+        mut is_wanted: impl FnMut(&str) -> bool,
+        mut pass: impl FnMut(Found),
+    ) -> io::Result<()> {
         for part in parts(&names(&self.folder)?) {
             if self.only.as_ref().is_some_and(|bridge| *bridge != part.bridge) {
                 continue;
@@ -113,14 +144,16 @@ impl Follower {
             self.read.insert(part.clone(), from + lines.whole as u64);
             for line in lines.iter() {
                 let Ok(text) = str::from_utf8(line) else { continue };
+                if !is_wanted(text) {
+                    continue;
+                }
                 let Ok(record) = serde_json::from_str::<Record>(text) else { continue };
                 if self.since.is_none_or(|since| record.time.is_some_and(|time| time >= since)) {
-                    found.push(Found { part: part.clone(), text: text.to_owned(), record });
+                    pass(Found { part: part.clone(), text: text.to_owned(), record });
                 }
             }
         }
-        found.sort_by_key(|found: &Found| found.record.time);
-        Ok(found)
+        Ok(())
     }
 
     /// Whether the last line of a file is older than what is wanted.

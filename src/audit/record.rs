@@ -39,10 +39,18 @@ pub struct Record {
     pub rule: Option<String>,
     pub kind: Option<String>,
     pub name: Option<String>,
+    pub answer: Option<String>,
+    pub by: Option<String>,
     pub outcome: Option<String>,
     pub exit_code: Option<i32>,
     pub error: Option<String>,
     pub milliseconds: Option<f64>,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub calls: u64,
+    pub refused: u64,
+    pub sent: u64,
+    pub received: Option<u64>,
     pub lines: u64,
     pub why: Option<String>,
     pub files: Vec<Pruned>,
@@ -53,6 +61,8 @@ pub struct Record {
     pub arguments: Option<Box<RawValue>>,
     pub result: Option<Box<RawValue>>,
     pub blobs: BTreeMap<String, Blob>,
+    /// Texts for which there was no space.
+    pub left_out: Vec<String>,
 }
 
 /// A text beside the lines.

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use super::artifact_args::ArtifactCommand;
 use super::audit_args::{AuditArgs, ReplayArgs};
+use super::console_args::ConsoleArgs;
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
@@ -102,6 +103,8 @@ pub enum Command {
     Audit(AuditArgs),
     /// Run recorded code again, and show where its output differs
     Replay(ReplayArgs),
+    /// Show in a browser what runs and what ran, for bridges on standard input and output
+    Console(ConsoleArgs),
     /// Manage the access tokens of `serve --http`
     #[command(subcommand)]
     Token(TokenCommand),

@@ -151,6 +151,9 @@ fn what(record: &Record) -> String {
             Some(server) => format!("{} {server} ({})", text(&record.kind), text(&record.name)),
             None => format!("{} {}", text(&record.kind), text(&record.name)),
         },
+        "answer" => {
+            format!("answer to {} from {}: {}", text(&record.server), text(&record.by), text(&record.answer))
+        }
         "lost" => format!("{} lines could not be written: {}", record.lines, text(&record.why)),
         "pruned" => {
             let files: Vec<&str> = record.files.iter().map(|file| file.file.as_str()).collect();

@@ -14,6 +14,8 @@ mod call_result;
 mod cautions;
 mod code;
 mod completions;
+mod console;
+mod console_args;
 mod definitions;
 mod doctor;
 mod errors;
@@ -87,6 +89,7 @@ pub use args::{
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
+pub use console_args::ConsoleArgs;
 pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
@@ -177,6 +180,10 @@ async fn dispatch(
         Command::Serve(args) => {
             let bridge = Arc::new(Bridge::new(settings.clone(), environment.clone()));
             serve::serve_http(bridge, args).await
+        }
+        Command::Console(args) => {
+            let bridge = Arc::new(Bridge::new(settings.clone(), environment.clone()));
+            console::console(bridge, args).await
         }
         Command::Exec(args) => exec::exec(&open(), args, environment).await,
         Command::Workflow(command) => workflow::workflow(command, open, &settings, environment).await,

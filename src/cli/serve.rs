@@ -10,8 +10,10 @@ use super::ServeArgs;
 use super::errors::CommandError;
 use super::say::say;
 use super::signals::Signals;
+use crate::console;
 use crate::error::Exit;
-use crate::http::{self, Issuer};
+use crate::feed::Feed;
+use crate::http::{self, Audience, Issuer};
 use crate::mcp::stdio;
 use crate::server::{Connection, serve as serve_connection};
 use crate::workspace::{Bridge, Workspace};
@@ -27,7 +29,12 @@ pub(super) async fn serve(workspace: &Workspace) -> Result<ExitCode, CommandErro
     let serving = async {
         let (sessions, events) = (Arc::new(workspace.sessions.clone()), workspace.upstream.events());
         let settings = &workspace.bridge.settings;
-        let served = serve_connection(sessions, events, settings, connection, stop.clone()).await;
+        let feed = Feed::of_workspace(workspace);
+        let served = tokio::select! {
+            served = serve_connection(sessions, events, settings, connection, stop.clone()) => served,
+            // Consoles only look: the bridge serves its client whether they can or not.
+            never = async { feed.offer(&settings.state_dir.value).await; std::future::pending().await } => never,
+        };
         workspace.close().await;
         served
     };
@@ -42,10 +49,17 @@ pub(super) async fn serve_http(bridge: Arc<Bridge>, args: ServeArgs) -> Result<E
     let ServeArgs { http, tls_cert, tls_key, oidc_issuer, audience } = args;
     let issuer = oidc_issuer.zip(audience).map(|(url, audience)| Issuer::new(&url, &audience)).transpose()?;
     let address = http.unwrap_or_default().parse()?;
-    let options = http::Options { address, tls: tls_cert.zip(tls_key), issuer };
+    let options =
+        http::Options { address, tls: tls_cert.zip(tls_key), issuer, audience: Audience::Principals };
     let signals = Signals::listen()?;
     let stop = CancellationToken::new();
-    let serving = http::serve(bridge, options, |text| say(text), stop.clone());
+    let serving = http::serve(
+        bridge,
+        options,
+        |site| console::routes(site, Feed::of_workspace),
+        |text| say(text),
+        stop.clone(),
+    );
     match signals.until_second(&stop, serving).await {
         (Some(served), _) => served.map(|()| Exit::Success.into()).map_err(CommandError::from),
         (None, signal) => Ok(signal.unwrap_or(Exit::Terminated).into()),

@@ -27,7 +27,7 @@ use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
 use crate::telemetry::TelemetryState;
-use crate::tokens::Tokens;
+use crate::tokens::{Scope, Tokens};
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
@@ -160,6 +160,9 @@ pub struct Listener {
 pub struct TokenCount {
     pub valid: usize,
     pub expired: usize,
+    /// How many of those that hold are for the console, and for answers to approvals.
+    pub console: usize,
+    pub approve: usize,
     /// When the next of those that hold expires.
     pub next_expiry: Option<Timestamp>,
 }
@@ -364,8 +367,10 @@ async fn http(settings: &Settings) -> Http {
         Ok(tokens) => {
             let valid: Vec<_> = tokens.iter().filter(|token| token.is_valid()).collect();
             let next_expiry = valid.iter().filter_map(|token| token.expires).min();
+            let with = |scope| valid.iter().filter(|token| token.scopes.has(scope)).count();
+            let (console, approve) = (with(Scope::Console), with(Scope::Approve));
             let (valid, all) = (valid.len(), tokens.len());
-            (TokenCount { valid, expired: all - valid, next_expiry }, None)
+            (TokenCount { valid, expired: all - valid, console, approve, next_expiry }, None)
         }
         Err(error) => (TokenCount::default(), Some(error.to_string())),
     };

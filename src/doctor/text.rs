@@ -140,7 +140,8 @@ impl Diagnosis {
     }
 
     fn describe_http(&self, text: &mut String) {
-        let Http { listeners, tokens: TokenCount { valid, expired, next_expiry }, error } = &self.http;
+        let Http { listeners, tokens, error } = &self.http;
+        let TokenCount { valid, expired, console, approve, next_expiry } = tokens;
         if let Some(error) = error {
             line(text, "http", shortened(error));
         }
@@ -150,6 +151,14 @@ impl Diagnosis {
                 .as_ref()
                 .map_or_else(String::new, |time| format!("; the next one {}", expiry(time)));
             line(text, "http", format!("{valid} valid tokens, {expired} expired{next}"));
+            if *console > 0 {
+                detail(
+                    text,
+                    "",
+                    "console",
+                    format!("{console} valid tokens, {approve} of them for approvals"),
+                );
+            }
         }
         for Listener { listening, certificate_expires } in listeners {
             let Listening { address, pid, certificate, issuer } = listening;

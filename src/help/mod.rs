@@ -20,9 +20,9 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 24] = topics! {
+pub static TOPICS: [Topic; 25] = topics! {
     "quickstart" "clients" "sandbox" "python" "files" "packages" "runs" "workflows" "policy" "audit" "servers" "openapi" "images" "engines" "kubernetes"
-    "laptops" "http" "settings" "doctor" "telemetry" "ci"
+    "laptops" "http" "console" "settings" "doctor" "telemetry" "ci"
     "exit-codes" "troubleshooting" "security"
 };
 

@@ -1,5 +1,6 @@
 //! Who a request is from.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use http::header::AUTHORIZATION;
@@ -8,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use super::guard::Refusal;
 use super::known_tokens::KnownTokens;
 use super::oidc::{Issuer, Vouched};
-use crate::tokens::{PrincipalName, Scope, Scopes, TokenId, Tokens};
+use crate::tokens::{Kept, PrincipalName, Scope, Scopes, TokenId, Tokens};
 
 /// The user of the token that is made at start.
 const OWNER: &str = "local";
@@ -38,9 +39,17 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) tokens: KnownTokens,
-    /// The token of this process.
-    start: Option<TokenId>,
+    start: Option<Start>,
     pub(super) issuer: Option<Issuer>,
+}
+
+/// The token of this process.
+#[derive(Debug)]
+struct Start {
+    id: TokenId,
+    scopes: Scopes,
+    /// Whether it was shown, if it holds once; then there are no other tokens.
+    shown: Option<AtomicBool>,
 }
 
 const MISSING: Refusal = Refusal {
@@ -84,7 +93,18 @@ impl Credentials {
 
     /// Accepts a token that no file has, for as long as this process runs.
     pub(super) fn accept_until_end(&mut self, secret: &str) {
-        self.start = Some(TokenId::of(secret));
+        self.start = Some(Start { id: TokenId::of(secret), scopes: Scopes::of_owner(), shown: None });
+    }
+
+    /// Accepts a token that no file has once, for the console, and no others.
+    pub(super) fn accept_once(&mut self, secret: &str) {
+        let shown = Some(AtomicBool::new(false));
+        self.start = Some(Start { id: TokenId::of(secret), scopes: Scopes::of_console(), shown });
+    }
+
+    /// Whether a token holds once.
+    pub(super) fn hold_once(&self) -> bool {
+        self.start.as_ref().is_some_and(|start| start.shown.is_some())
     }
 
     /// Returns who sends a request.
@@ -98,6 +118,14 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(MISSING);
         }
+        self.of_token(secret, scope).await
+    }
+
+    /// Returns whose token it is.
+    ///
+    /// # Errors
+    /// It does not hold, or is not for this.
+    pub(super) async fn of_token(&self, secret: &str, scope: Scope) -> Result<Identity, Refusal> {
         let identity = self.of_secret(secret.trim()).await?.ok_or(INVALID)?;
         if identity.scopes.has(scope) {
             return Ok(identity);
@@ -108,10 +136,17 @@ impl Credentials {
 
     /// Returns whose secret it is; None if it is nobody's.
     async fn of_secret(&self, secret: &str) -> Result<Option<Identity>, Refusal> {
-        if self.start.as_ref() == Some(&TokenId::of(secret)) {
-            let Ok(principal) = OWNER.parse() else { return Ok(None) };
-            let (scopes, credential) = (Scopes::of_owner(), Credential::Start);
-            return Ok(Some(Identity { principal, scopes, credential, until: None }));
+        if let Some(Start { id, scopes, shown }) = &self.start {
+            let is_it = *id == TokenId::of(secret);
+            let is_used = is_it && shown.as_ref().is_some_and(|shown| shown.swap(true, Ordering::Relaxed));
+            if is_it && !is_used {
+                let Ok(principal) = OWNER.parse() else { return Ok(None) };
+                let (scopes, credential) = (scopes.clone(), Credential::Start);
+                return Ok(Some(Identity { principal, scopes, credential, until: None }));
+            }
+            if shown.is_some() {
+                return Ok(None);
+            }
         }
         let kept = match TokenId::of_sent(secret) {
             Some(id) => self.tokens.get(&id).map_err(|_| UNREAD)?,
@@ -133,6 +168,21 @@ impl Credentials {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns what an identity is by now; None if what proved it holds no longer.
+    pub(super) fn now(&self, identity: &Identity) -> Option<Identity> {
+        let holds = match &identity.credential {
+            Credential::Token(id) => {
+                // One that cannot be read holds as it was known when it was shown.
+                let Ok(kept) = self.tokens.get(id) else { return Some(identity.clone()) };
+                let Kept { principal, scopes, .. } = kept?;
+                return Some(Identity { principal, scopes, ..identity.clone() });
+            }
+            Credential::Start => true,
+            Credential::Issuer => identity.until.is_some_and(|until| Instant::now() < until),
+        };
+        holds.then(|| identity.clone())
     }
 
     /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request; a

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 /// The names under which clients reach the bridge.
 #[derive(Debug, Clone)]
@@ -15,10 +15,10 @@ pub(super) struct Hosts {
 
 /// Why a request is refused, for the client and for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) status: StatusCode,
-    pub(super) reason: &'static str,
-    pub(super) text: &'static str,
+pub struct Refusal {
+    pub status: StatusCode,
+    pub reason: &'static str,
+    pub text: &'static str,
 }
 
 const fn refusal(status: StatusCode, reason: &'static str, text: &'static str) -> Refusal {
@@ -38,6 +38,9 @@ const OTHER_ORIGIN: Refusal = refusal(
     "origin",
     "pages of this Origin may not use the bridge: the operator can add its host to MCP_BRIDGE_ALLOWED_HOSTS",
 );
+
+const NOT_OF_THIS_SITE: Refusal =
+    refusal(StatusCode::FORBIDDEN, "origin", "pages of another site cannot use the console");
 
 impl Hosts {
     /// Returns those of an address, and those that the operator has named.
@@ -77,6 +80,28 @@ impl Hosts {
             _ => Err(OTHER_ORIGIN),
         }
     }
+}
+
+/// Checks a request for a page, whose cookie a browser also sends for pages of other ports of the same host.
+///
+/// # Errors
+/// A page of another origin sends it, or shows a part of the page.
+pub(super) fn check_page(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let is_own =
+            origin.zip(text("host")).is_some_and(|((_, origin), host)| origin.eq_ignore_ascii_case(host));
+        if !is_own {
+            return Err(NOT_OF_THIS_SITE);
+        }
+    }
+    // Browsers say where a request comes from. A link leads here from anywhere.
+    let is_own = text("sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site));
+    let is_link = method == Method::GET
+        && text("sec-fetch-mode") == Some("navigate")
+        && text("sec-fetch-dest") == Some("document");
+    if is_own || is_link { Ok(()) } else { Err(NOT_OF_THIS_SITE) }
 }
 
 /// Checks that nobody could read the head in another way.
@@ -131,6 +156,27 @@ mod tests {
             "https://a.example/x/..",
         ] {
             assert_eq!(check(bad), Err(OTHER_ORIGIN), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_only_for_its_own_origin() {
+        let check = |method: &Method, more: &[(&'static str, &str)]| {
+            check_page(method, &headers(&[&[("host", "localhost:8765")], more].concat())).is_ok()
+        };
+        let (get, post) = (Method::GET, Method::POST);
+        assert!(check(&get, &[]) && check(&post, &[("origin", "http://localhost:8765")]));
+        assert!(check(&post, &[("origin", "https://LOCALHOST:8765"), ("sec-fetch-site", "same-origin")]));
+        for origin in ["http://localhost:3000", "null", "http://localhost", "localhost:8765"] {
+            assert!(!check(&post, &[("origin", origin)]), "{origin}");
+        }
+        let link = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        for site in ["same-site", "cross-site", "other"] {
+            let from = [("sec-fetch-site", site)];
+            assert!(check(&get, &[&from[..], &link].concat()), "a link leads here");
+            assert!(!check(&post, &[&from[..], &link].concat()) && !check(&get, &from), "{site}");
+            let frame = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+            assert!(!check(&get, &[&from[..], &frame].concat()), "{site}");
         }
     }
 

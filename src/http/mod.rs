@@ -8,6 +8,7 @@
 //! serve       the life of a listener: start, changes of tokens, the end without a broken run
 //! routes      paths; each request is checked in `guard`, gets its user, and its bounds in `body`
 //! users       the users of now, each with a workspace and with one service for each credential
+//! site        what pages of other layers on the same listener may use of it
 //! ```
 
 mod address;
@@ -25,12 +26,15 @@ mod open_files;
 mod record;
 mod routes;
 mod serve;
+mod site;
 mod tls;
 mod users;
 
 pub use address::Address;
 pub use certificate::expiry_of;
 pub use error::HttpError;
+pub use guard::Refusal;
 pub use oidc::Issuer;
 pub use record::{Listening, gone_listeners, listeners};
-pub use serve::{Options, serve};
+pub use serve::{Audience, Options, serve};
+pub use site::{Admitted, Presence, Site};

@@ -44,6 +44,8 @@ pub(super) struct App {
     pub(super) hosts: Hosts,
     pub(super) metrics: Metrics,
     pub(super) connections: Arc<Connections>,
+    /// The port of the listener.
+    pub(super) port: Option<u16>,
     /// Whether the listener has a certificate.
     pub(super) is_tls: bool,
     pub(super) is_ending: AtomicBool,
@@ -54,12 +56,12 @@ const ENDING: Refusal = Refusal {
     reason: "ending",
     text: "the bridge is shutting down",
 };
-const TOO_MANY_REQUESTS: Refusal = Refusal {
+pub(super) const TOO_MANY_REQUESTS: Refusal = Refusal {
     status: StatusCode::TOO_MANY_REQUESTS,
     reason: "requests",
     text: "this user has too many requests under way",
 };
-const TOO_MANY_CONNECTIONS: Refusal = Refusal {
+pub(super) const TOO_MANY_CONNECTIONS: Refusal = Refusal {
     status: StatusCode::TOO_MANY_REQUESTS,
     reason: "connections",
     text: "this user has too many connections under way",
@@ -70,14 +72,16 @@ const TOO_MANY_SESSIONS: Refusal = Refusal {
     text: "this token has too many sessions open: end one with DELETE",
 };
 
-/// Returns all paths. Others can be merged into it; they are checked in the same way.
-pub(super) fn router(app: Arc<App>) -> Router {
+/// Returns all paths, and those of pages, which only pages of the same origin can use.
+pub(super) fn router(app: Arc<App>, pages: Router) -> Router {
+    let pages = pages.layer(middleware::from_fn_with_state(Arc::clone(&app), check_page));
     Router::new()
         .route(MCP, any(mcp))
         .route("/metrics", get(metrics))
         .route(RESOURCE, get(resource))
         .route(&format!("{RESOURCE}{MCP}"), get(resource))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), check_host))
+        .merge(pages.with_state(()))
         // Whoever asks these two reaches the bridge under any name.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -119,9 +123,17 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
     response
 }
 
+async fn check_page(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    match app.hosts.check(headers).and_then(|()| guard::check_page(request.method(), headers)) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => app.refuse(refusal, headers, request.extensions()),
+    }
+}
+
 impl App {
     /// Returns the answer to a request that is refused.
-    fn refuse(&self, refusal: Refusal, headers: &HeaderMap, extensions: &Extensions) -> Response {
+    pub(super) fn refuse(&self, refusal: Refusal, headers: &HeaderMap, extensions: &Extensions) -> Response {
         self.metrics.count_refusal(refusal.reason);
         let peer = extensions.get::<Connection>().and_then(Connection::peer).map(tracing::field::display);
         // Debug output is escaped, and the head has a length.
@@ -172,9 +184,13 @@ impl App {
     /// Returns the start of the URLs under which the client of a request reaches the bridge. The host was checked before.
     fn base(&self, headers: &HeaderMap) -> Option<String> {
         let host = headers.get(HOST)?.to_str().ok()?;
+        Some(format!("{}://{host}", if self.is_https(headers) { "https" } else { "http" }))
+    }
+
+    /// Whether the client of a request reaches the bridge over HTTPS.
+    pub(super) fn is_https(&self, headers: &HeaderMap) -> bool {
         // A proxy says so; a client that says so only misleads itself.
-        let is_https = self.is_tls || headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
-        Some(format!("{}://{host}", if is_https { "https" } else { "http" }))
+        self.is_tls || headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
     }
 
     /// Returns who sends a request, and notes it at the connection.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,6 +18,7 @@ use super::metrics::Metrics;
 use super::oidc::Issuer;
 use super::record::{Listening, Record};
 use super::routes::{self, App};
+use super::site::Site;
 use super::tls;
 use super::users::Users;
 use crate::tokens::{Tokens, new_secret};
@@ -36,49 +38,61 @@ pub struct Options {
     /// The files of the certificate and of its key.
     pub tls: Option<(PathBuf, PathBuf)>,
     pub issuer: Option<Issuer>,
+    pub audience: Audience,
 }
 
-/// Serves until `stop`, then lets runs end, and ends everything else. `say` tells the person where the bridge is.
+/// For whom it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Everybody with a token, each in a workspace of their own.
+    Principals,
+    /// The user of this process: the pages of the workspace in the state folder itself, with a token that is made at start.
+    Own,
+}
+
+/// Serves until `stop`, then lets runs end, and ends everything else. `pages` are served on the same listener, `say` tells the
+/// person where the bridge is.
 ///
 /// # Errors
 /// The address or the certificate cannot be used.
 pub async fn serve(
     bridge: Arc<Bridge>,
     options: Options,
+    pages: impl FnOnce(Site) -> Router,
     say: impl Fn(&str),
     stop: CancellationToken,
 ) -> Result<(), HttpError> {
     let tls = options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
-    let tokens = Tokens::at(&bridge.settings.state_dir);
-    let has_tokens = tokens.list()?.iter().any(|token| token.is_valid());
-    let mut credentials = Credentials::new(tokens, options.issuer);
-    let secret = match has_tokens || credentials.issuer.is_some() {
-        true => None,
-        false => Some(new_secret()?),
-    };
-    if let Some(secret) = &secret {
-        credentials.accept_until_end(secret);
-    }
+    let is_own = options.audience == Audience::Own;
+    let (credentials, secret) = credentials(&bridge, options.issuer, is_own)?;
     let listener = options.address.listen().await?;
-    announce(&listener, tls.is_some(), secret.as_deref(), &say);
+    match (is_own, &secret) {
+        (true, Some(secret)) => announce_pages(&listener, secret, &say),
+        _ => announce(&listener, tls.is_some(), secret.as_deref(), &say),
+    }
     let address = match &listener {
         Listener::Tcp(_, address) => Some(*address),
         Listener::Unix(..) => None,
     };
-    let _record = record(&bridge, &listener, &options.tls, &credentials);
+    let _record = match is_own {
+        true => None,
+        false => record(&bridge, &listener, &options.tls, &credentials),
+    };
     let app = Arc::new(App {
-        users: Users::new(Arc::clone(&bridge)),
+        users: Users::new(Arc::clone(&bridge), is_own),
         credentials,
         hosts: Hosts::new(address, &bridge.settings.allowed_hosts),
         metrics: Metrics::default(),
         connections: Connections::new(),
+        port: address.map(|address| address.port()),
         is_tls: tls.is_some(),
         is_ending: AtomicBool::new(false),
     });
     let _looking = AbortOnDropHandle::new(tokio::spawn(look_after(Arc::clone(&app))));
     // Clients that have a run under way may need another connection, to answer a question or to cancel it.
     let closed = CancellationToken::new();
-    let accepting = app.connections.accept(&listener, tls, routes::router(Arc::clone(&app)), closed.clone());
+    let router = routes::router(Arc::clone(&app), pages(Site::new(Arc::clone(&app))));
+    let accepting = app.connections.accept(&listener, tls, router, closed.clone());
     let ending = async {
         stop.cancelled().await;
         drain(&app).await;
@@ -94,6 +108,38 @@ pub async fn serve(
     tokio::join!(app.connections.end(), app.users.close());
     bridge.close().await;
     Ok(())
+}
+
+/// Returns the credentials that hold, and the token that was made for this process.
+fn credentials(
+    bridge: &Bridge,
+    issuer: Option<Issuer>,
+    is_own: bool,
+) -> Result<(Credentials, Option<String>), HttpError> {
+    let tokens = Tokens::at(&bridge.settings.state_dir);
+    let has_tokens = tokens.list()?.iter().any(|token| token.is_valid()) || issuer.is_some();
+    let mut credentials = Credentials::new(tokens, issuer);
+    let secret = if is_own || !has_tokens { Some(new_secret()?) } else { None };
+    match &secret {
+        Some(secret) if is_own => credentials.accept_once(secret),
+        Some(secret) => credentials.accept_until_end(secret),
+        None => {}
+    }
+    Ok((credentials, secret))
+}
+
+/// Says where the pages of the user of this process are.
+fn announce_pages(listener: &Listener, secret: &str, say: &impl Fn(&str)) {
+    match listener {
+        Listener::Tcp(_, address) => {
+            say(&format!("open http://{address}/console/login?token={secret}"));
+        }
+        Listener::Unix(_, path) => {
+            say(&format!("listening on unix:{}", path.display()));
+            say(&format!("open /console/login?token={secret} there"));
+        }
+    }
+    say("this address signs one browser in; Ctrl-C ends the console");
 }
 
 /// Records the listener for `codebridge doctor`.

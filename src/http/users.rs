@@ -28,6 +28,8 @@ const IDLE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Users {
     bridge: Arc<Bridge>,
+    /// Whether there is only the user of this process, whose workspace is the state folder itself.
+    is_own: bool,
     pub(super) quotas: Arc<Quotas>,
     pub(super) counts: Arc<RunCounts>,
     open: Mutex<HashMap<PrincipalName, Arc<User>>>,
@@ -65,8 +67,12 @@ impl User {
         name: &PrincipalName,
         quotas: &Arc<Quotas>,
         counts: &Arc<RunCounts>,
+        is_own: bool,
     ) -> Self {
-        let workspace = Workspace::of_principal(Arc::clone(bridge), name.as_str());
+        let workspace = match is_own {
+            true => Workspace::new(Arc::clone(bridge)),
+            false => Workspace::of_principal(Arc::clone(bridge), name.as_str()),
+        };
         let sessions = workspace.sessions.clone();
         let governed = Governed::new(sessions, name.shared(), Arc::clone(quotas), Arc::clone(counts));
         let mcp = McpUser::new(Arc::new(governed), workspace.upstream.events(), bridge.settings.clone());
@@ -80,9 +86,18 @@ impl User {
         }
     }
 
+    pub(super) fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    /// Notes that the user does something.
+    pub(super) fn was_used(&self) {
+        *lock(&self.last_used) = Instant::now();
+    }
+
     /// Returns the service of a credential.
     pub(super) fn service(&self, credential: &Credential) -> Arc<McpService<Governed>> {
-        *lock(&self.last_used) = Instant::now();
+        self.was_used();
         let mut services = lock(&self.services);
         let service = services.entry(credential.clone()).or_insert_with(|| {
             let stop = CancellationToken::new();
@@ -127,9 +142,10 @@ impl User {
 }
 
 impl Users {
-    pub(super) fn new(bridge: Arc<Bridge>) -> Self {
+    pub(super) fn new(bridge: Arc<Bridge>, is_own: bool) -> Self {
         let quotas = Quotas::of(&bridge.settings);
-        Self { bridge, quotas, counts: Arc::default(), open: Mutex::default(), ending: TaskTracker::new() }
+        let (counts, open, ending) = Default::default();
+        Self { bridge, is_own, quotas, counts, open, ending }
     }
 
     /// Returns the user of a request.
@@ -137,9 +153,14 @@ impl Users {
         let mut open = lock(&self.open);
         let user = open.entry(identity.principal.clone()).or_insert_with(|| {
             tracing::debug!(principal = %identity.principal, "opened a workspace");
-            Arc::new(User::new(&self.bridge, &identity.principal, &self.quotas, &self.counts))
+            Arc::new(User::new(&self.bridge, &identity.principal, &self.quotas, &self.counts, self.is_own))
         });
         Arc::clone(user)
+    }
+
+    /// Whether a user has not been replaced, because all that it came with was revoked.
+    pub(super) fn has(&self, user: &Arc<User>) -> bool {
+        lock(&self.open).values().any(|open| Arc::ptr_eq(open, user))
     }
 
     /// Returns the number of users, and of their sessions of the protocol.

@@ -17,10 +17,12 @@ mod capacity;
 mod frames;
 mod interpreter;
 mod launch;
+mod listed;
 mod output;
 mod processor_time;
 mod questions;
 mod recording;
+mod reporting;
 mod sessions;
 mod slots;
 
@@ -31,6 +33,7 @@ pub use call::{
     RunRequest, RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
 };
 pub use launch::{Launcher, cache_dir};
+pub use listed::ListedSession;
 pub use output::whole_characters;
 pub use recording::outcome_name;
 pub use sessions::Sessions;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use codebridge_runtimes::ProcessorTime;
+use codebridge_runtimes::Meter;
 
 /// More than an interpreter takes that only waits.
 const WORKING: Duration = Duration::from_millis(50);
@@ -12,7 +12,7 @@ const WORKING: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     /// Set once it is known how the time is read, where it can be.
-    meter: Arc<OnceLock<ProcessorTime>>,
+    meter: Arc<OnceLock<Meter>>,
     /// The time when it was counted last; None while code runs.
     counted: Option<Duration>,
     /// What was counted last.
@@ -21,7 +21,7 @@ pub(super) struct Idle {
 
 impl Idle {
     /// Returns that of an interpreter; to find out how it is read takes a moment.
-    pub(super) fn of(finding: impl Future<Output = Option<ProcessorTime>> + Send + 'static) -> Self {
+    pub(super) fn of(finding: impl Future<Output = Option<Meter>> + Send + 'static) -> Self {
         let meter = Arc::<OnceLock<_>>::default();
         let found = Arc::clone(&meter);
         tokio::spawn(async move {
@@ -62,7 +62,7 @@ impl Idle {
     }
 
     fn read(&self) -> Option<Duration> {
-        self.meter.get()?.read()
+        self.meter.get()?.processor_time()
     }
 }
 

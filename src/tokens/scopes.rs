@@ -55,6 +55,11 @@ impl Scopes {
         Self(vec![Scope::Mcp, Scope::Console, Scope::Metrics])
     }
 
+    /// Returns those of a token for a console alone, and for what is asked there.
+    pub fn of_console() -> Self {
+        Self(vec![Scope::Console, Scope::Approve])
+    }
+
     /// Returns those of a token for calls.
     pub fn mcp() -> Self {
         Self(vec![Scope::Mcp])

@@ -55,7 +55,7 @@ impl Denied {
                 Some(format!("`codebridge policy accept {}` shows the difference", shell_word(server)))
             }
             Self::NobodyToAsk { .. } => Some(
-                "use a client that can show forms (elicitation), run it in a terminal, or allow the call in the policy"
+                "use a client that can show forms (elicitation), open the console (`codebridge help console`), or allow the call in the policy"
                     .into(),
             ),
             Self::Rule(_) => Some(format!("`codebridge policy check {name}` explains it")),

@@ -70,7 +70,7 @@ pub use naming::{name_of_command, name_of_url, short_name};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, OfferPages, ResourceWatch, Tool, is_credential};
+pub use pool::{CallOutcome, Limits, OfferPages, ResourceWatch, ServerState, Tool, is_credential};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

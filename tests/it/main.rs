@@ -17,6 +17,8 @@ mod certificates;
 mod clients;
 mod cluster;
 mod command_line;
+mod console;
+mod console_bridges;
 mod daemon_losses;
 mod dependencies;
 mod desktops;
@@ -115,6 +117,8 @@ const TOPICS: &[fn(&mut Suite)] = &[
     clients::register,
     cluster::register,
     command_line::register,
+    console::register,
+    console_bridges::register,
     daemon_losses::register,
     dependencies::register,
     desktops::register,

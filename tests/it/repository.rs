@@ -11,7 +11,7 @@ use crate::tests;
 
 /// The most packages that the product, its tests and its benchmarks may depend on. Each one is code that somebody has to
 /// trust: a commit that raises this number says why.
-const MOST_PACKAGES: usize = 368;
+const MOST_PACKAGES: usize = 374;
 
 /// Bytes of resident memory before the first execution, of a build without optimisation.
 const MOST_IDLE_MEMORY: u64 = 60 << 20;

@@ -26,7 +26,7 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "artifacts", "audit", "cli", "doctor", "gc", "guest", "housekeeping", "image_sources",
+            "artifacts", "audit", "cli", "console", "doctor", "gc", "guest", "housekeeping", "image_sources",
             "machine_supervisor", "packages", "reaper", "saved", "server", "session", "settings", "setup",
             "telemetry", "upstream", "workflows",
         ],

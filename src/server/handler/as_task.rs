@@ -103,6 +103,7 @@ impl<P: RunPython> McpHandler<P> {
             client: client_of(context),
             authority: self.authority.clone(),
             until_end: true,
+            unattended: None,
         };
         let (sessions, following) = (Arc::clone(&self.sessions), Arc::clone(&task));
         let (turn, held) = (context.extensions.get::<Turn>().cloned(), Held::of(&context.extensions));

@@ -13,6 +13,7 @@ use super::packages::{Allowing, SessionPackages};
 use super::paused_time::{PausedTime, PausingAnswers};
 use super::transfers::Transfers;
 use super::watches::Watches;
+use crate::activity::{CallReporter, RunReporter};
 use crate::audit::RunFacts;
 use crate::policy::{Approvals, Kind};
 use crate::session::call::Script;
@@ -63,6 +64,8 @@ pub(in crate::session) struct ServerAccess {
 struct Current {
     grant: Grant,
     progress: Option<mpsc::Sender<Progress>>,
+    /// None before the first run.
+    reporter: Option<RunReporter>,
     answers: Arc<dyn Answers>,
     script: Option<Arc<Script>>,
     by: CalledBy,
@@ -89,6 +92,7 @@ pub(in crate::session) struct NewRun<'a> {
     pub(in crate::session) facts: Arc<RunFacts>,
     pub(in crate::session) grant: Grant,
     pub(in crate::session) timeout: Duration,
+    pub(in crate::session) reporter: RunReporter,
 }
 
 /// A server that code may call, and what the call needs of the current run.
@@ -111,6 +115,7 @@ impl ServerAccess {
         let current = Current {
             grant: Grant::Nothing,
             progress: None,
+            reporter: None,
             answers: Arc::new(NoAnswers::default()),
             script: None,
             by: CalledBy::default(),
@@ -160,7 +165,7 @@ impl ServerAccess {
     /// Begins a run: from here on code may call what its grant allows, and `caller` gets the progress of its calls until the run
     /// is dropped.
     pub(in crate::session) fn begin(&self, run: NewRun<'_>, caller: &Caller) -> Run<'_> {
-        let NewRun { id, session, code, facts, grant, timeout } = run;
+        let NewRun { id, session, code, facts, grant, timeout, reporter } = run;
         self.waits.reset();
         let mut current = self.lock();
         let under_way = std::mem::take(&mut current.under_way);
@@ -182,6 +187,7 @@ impl ServerAccess {
         *current = Current {
             grant,
             progress: Some(caller.progress.clone()),
+            reporter: Some(reporter),
             answers,
             script: caller.script.clone(),
             by,
@@ -302,6 +308,12 @@ impl ServerAccess {
         journal.ok_or_else(|| QuestionError::plain("only `codebridge workflow run` has a journal of steps"))
     }
 
+    /// Says that the current run calls a tool.
+    pub(super) fn calls(&self, server: &str, tool: &str, line: Option<u32>) -> Option<CallReporter> {
+        let reporter = self.lock().reporter.clone();
+        reporter.map(|reporter| reporter.calls(server, tool, line))
+    }
+
     /// Returns who makes the calls of the current run.
     pub(super) fn by(&self) -> CalledBy {
         self.lock().by.clone()
@@ -358,9 +370,17 @@ impl ServerAccess {
 
     /// Passes on the progress that code reports of itself.
     pub(in crate::session) fn report(&self, progress: &ReportedProgress) {
-        let Some(sender) = self.lock().progress.clone() else { return };
+        let (sender, reporter) = {
+            let current = self.lock();
+            (current.progress.clone(), current.reporter.clone())
+        };
+        let Some(sender) = sender else { return };
+        let text = progress.text();
+        if let Some(reporter) = reporter {
+            reporter.does(&text);
+        }
         // What does not fit in the queue is out of date by the time it would.
-        let _ = sender.try_send(Progress::Reported(progress.text()));
+        let _ = sender.try_send(Progress::Reported(text));
     }
 
     /// Returns the server of a name that the current run may call. In a run that may call any server, the person may have to approve its definition first.

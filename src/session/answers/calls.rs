@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::access::{Granted, ServerAccess, UnderWay};
+use crate::activity;
 use crate::policy::Kind;
 use crate::session::Progress;
 use crate::session::questions::{Answer, Call, OfferUse, OffersWanted, QuestionError, ok, within_limit};
@@ -34,18 +35,31 @@ impl ServerAccess {
         cancel: &CancellationToken,
     ) -> Result<Answer, QuestionError> {
         let Call { server, tool, arguments, line } = call;
+        let reported = self.calls(&server, &tool, line);
+        let outcome = self.outcome_of(Call { server, tool, arguments, line }, cancel).await;
+        if let Some(reported) = reported {
+            match &outcome {
+                Ok(outcome) if outcome.is_error => reported.ended(activity::CallOutcome::Error, None),
+                Ok(_) => reported.ended(activity::CallOutcome::Ok, None),
+                Err(error) => reported.ended(shown_outcome(error, cancel), Some(&error.message)),
+            }
+        }
+        Answer::result(outcome?)
+    }
+
+    async fn outcome_of(&self, call: Call, cancel: &CancellationToken) -> Result<CallOutcome, QuestionError> {
+        let Call { server, tool, arguments, line } = call;
         let granted = self.granted_for(&server, (None, &tool), cancel).await?;
         let server = Arc::clone(&granted.server);
         let options = self.options(granted, &tool, line, cancel);
         let _under_way = UnderWay::new(self, &server, Some(&tool));
-        let outcome = match self.upstream.call_of(&server, &tool, arguments.clone(), options.clone()).await {
-            Ok(outcome) => outcome,
+        match self.upstream.call_of(&server, &tool, arguments.clone(), options.clone()).await {
+            Ok(outcome) => Ok(outcome),
             Err(error) => {
                 self.log_in_for(&server, error, cancel).await?;
-                self.upstream.call_of(&server, &tool, arguments, options).await?
+                Ok(self.upstream.call_of(&server, &tool, arguments, options).await?)
             }
-        };
-        Answer::result(outcome)
+        }
     }
 
     /// Reads a resource, if the current run may.
@@ -130,6 +144,15 @@ impl ServerAccess {
         let progress = progress.map(|progress| forward_server_progress(&server, what, progress));
         let unread = Some(self.unread.clone());
         CallOptions { by, progress, answers, unread, at_least: timeout, cancel }
+    }
+}
+
+/// Returns how a call ended that has no result.
+fn shown_outcome(error: &QuestionError, cancel: &CancellationToken) -> activity::CallOutcome {
+    match error.kind {
+        _ if cancel.is_cancelled() => activity::CallOutcome::Cancelled,
+        Some("denied" | "server") => activity::CallOutcome::Denied,
+        _ => activity::CallOutcome::Error,
     }
 }
 

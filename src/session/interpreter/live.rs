@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::{End, ProcessorTime, Sandbox};
+use codebridge_runtimes::{End, Meter, Sandbox};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -105,11 +105,9 @@ impl Interpreter {
         Box::new(move || access.under_way())
     }
 
-    /// Returns how the processor time of its sandbox is read, where it can be.
-    pub(in crate::session) fn processor_time(
-        &self,
-    ) -> impl Future<Output = Option<ProcessorTime>> + Send + 'static {
-        self.sandbox.processor_time()
+    /// Returns how the processor time and the memory of its sandbox are read, where they can be.
+    pub(in crate::session) fn meter(&self) -> impl Future<Output = Option<Meter>> + Send + 'static {
+        self.sandbox.meter()
     }
 
     /// Whether its sandbox has a shared folder, named by its path there.
@@ -187,21 +185,21 @@ impl Interpreter {
     /// Runs code. The interpreter can run more unless the result says that it is lost.
     pub(in crate::session) async fn run(&mut self, cell: Cell, caller: &Caller) -> FinishedRun {
         let Caller { progress, cancel, .. } = caller;
-        let Cell { id, code, facts, session, grant, timeout, budgets, outputs, wording } = cell;
+        let Cell { id, code, facts, session, grant, timeout, budgets, outputs, wording, reporter } = cell;
         let words = RunWords { wording, held: self.sandbox.held(), memory: self.memory_limit };
         self.sandbox.set_busy(true);
         let started = Instant::now();
         let early = std::mem::take(&mut self.early);
         // What background code printed since the last run is passed on like all output.
         let mut unsent = early.output();
-        let mut run = RunInProgress::new(early, budgets, &outputs);
+        let mut run = RunInProgress::new(early, budgets, &outputs, reporter.clone());
         let _ = self.frames.send(ToGuest::Context(grant.context()));
         if let Some(description) = caller.script.as_ref().map(|script| script.describe()) {
             let _ = self.frames.send(ToGuest::Script(description));
         }
         let access = Arc::clone(&self.access);
         access.transfers().begin_run(Origin { session: session.clone(), run: id });
-        let new = NewRun { id, session: session.as_deref(), code: &code, facts, grant, timeout };
+        let new = NewRun { id, session: session.as_deref(), code: &code, facts, grant, timeout, reporter };
         let calls = access.begin(new, caller);
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;

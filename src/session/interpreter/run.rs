@@ -7,6 +7,7 @@ use std::time::Duration;
 use codebridge_runtimes::HeldLimits;
 
 use super::loss::Loss;
+use crate::activity::{RunReporter, StreamName};
 use crate::audit::RunFacts;
 use crate::session::answers::Grant;
 use crate::session::call::ChangedFiles;
@@ -47,6 +48,7 @@ pub(in crate::session) struct Cell {
     pub(in crate::session) budgets: Budgets,
     pub(in crate::session) outputs: Arc<Mutex<Outputs>>,
     pub(in crate::session) wording: Wording,
+    pub(in crate::session) reporter: RunReporter,
 }
 
 #[derive(Debug)]
@@ -142,10 +144,16 @@ pub(super) struct RunInProgress {
     streams_pictures: bool,
     files: ChangedFiles,
     pub(super) notices: Vec<String>,
+    reporter: RunReporter,
 }
 
 impl RunInProgress {
-    pub(super) fn new(early: Early, budgets: Budgets, outputs: &Arc<Mutex<Outputs>>) -> Self {
+    pub(super) fn new(
+        early: Early,
+        budgets: Budgets,
+        outputs: &Arc<Mutex<Outputs>>,
+        reporter: RunReporter,
+    ) -> Self {
         let capture = |budget| Capture::new(budget, Arc::clone(outputs));
         let mut run = Self {
             stdout: capture(budgets.stdout),
@@ -157,15 +165,22 @@ impl RunInProgress {
             streams_pictures: budgets.streams_pictures,
             files: ChangedFiles::default(),
             notices: early.notices,
+            reporter,
         };
-        run.stdout.push(&early.stdout);
+        run.push_stdout(&early.stdout);
         run.push_stderr(&early.stderr);
         run
+    }
+
+    fn push_stdout(&mut self, bytes: &[u8]) {
+        self.stdout.push(bytes);
+        self.reporter.prints(StreamName::Stdout, bytes);
     }
 
     fn push_stderr(&mut self, bytes: &[u8]) {
         let shown = self.rewritten.push(bytes);
         self.stderr.push(&shown);
+        self.reporter.prints(StreamName::Stderr, &shown);
     }
 
     /// Takes a frame; returns the end of the run when it is one. Output that came between runs belongs to this one.
@@ -179,7 +194,7 @@ impl RunInProgress {
         match frame {
             Some(Ok(frame)) => match frame {
                 FromGuest::Stdout(bytes) => {
-                    self.stdout.push(&bytes);
+                    self.push_stdout(&bytes);
                     *output = Some(Progress::Output(OutputStream::Stdout, bytes));
                 }
                 FromGuest::Stderr(bytes) => {
@@ -188,14 +203,16 @@ impl RunInProgress {
                 }
                 FromGuest::Traceback(bytes) => {
                     self.traceback.push(&bytes);
+                    self.reporter.prints(StreamName::Stderr, &bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Display { piece, is_last } => {
-                    if self.displays.push(&piece, is_last, self.stdout.total()) && self.streams_pictures {
-                        *output = self
-                            .displays
-                            .last_picture()
-                            .map(|(number, picture)| Progress::Displayed(number, picture));
+                    if self.displays.push(&piece, is_last, self.stdout.total()) {
+                        self.reporter.displays(self.displays.last_types());
+                        if self.streams_pictures {
+                            let picture = self.displays.last_picture();
+                            *output = picture.map(|(number, picture)| Progress::Displayed(number, picture));
+                        }
                     }
                 }
                 FromGuest::Notice(text) if self.notices.len() < MOST_NOTICES => self.notices.push(text),
@@ -237,6 +254,7 @@ impl RunInProgress {
         let (displays, kept_displays) = self.displays.finish(run_id, self.pictures, lines, &mut self.notices);
         let unfinished = self.rewritten.finish();
         self.stderr.push(&unfinished);
+        self.reporter.prints(StreamName::Stderr, &unfinished);
         let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
         let (mut stderr, kept_stderr) = self.stderr.finish(rest("stderr"));
         let (traceback, kept_traceback) = self.traceback.finish(rest("traceback"));

@@ -54,6 +54,12 @@ impl DisplayCapture {
         Some((self.items.len(), picture))
     }
 
+    /// Returns the MIME types of the object that arrived last.
+    pub(in crate::session) fn last_types(&self) -> Vec<String> {
+        let last = self.items.last();
+        last.map(|item| item.forms.iter().map(|form| form.mime.clone()).collect()).unwrap_or_default()
+    }
+
     /// Takes a piece of an object, and returns whether it is kept whole by now. `after` is the number of bytes of standard
     /// output before it.
     pub(in crate::session) fn push(&mut self, piece: &[u8], is_last: bool, after: u64) -> bool {

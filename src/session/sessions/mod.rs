@@ -1,16 +1,15 @@
-//! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`.
+//! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`, what people see and end is in `overview`.
 
 mod examples;
+mod overview;
 mod starts;
 mod tried;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use codebridge_runtimes::random_hex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,19 +19,22 @@ use super::answers::{Answerer, Grant, GrantError};
 use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;
 use super::capacity::Capacity;
-use super::interpreter::{Budgets, Cell, Files, FinishedRun};
+use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::launch::Launcher;
+use super::listed::Listed;
 use super::output::{Outputs, PictureBudget};
 use super::recording::RunRecord;
+use super::reporting;
 use super::slots::{SlotState, Slots};
 use super::{
     Caller, ChangedFile, Failure, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunPython,
-    RunRequest, Status,
+    RunRequest,
 };
+use crate::activity::{Activity, RunReporter};
 use crate::artifacts::Artifacts;
 use crate::audit::{Audit, RunStart};
 use crate::settings::{Settings, Share};
-use crate::telemetry::{RunEnd, Telemetry};
+use crate::telemetry::Telemetry;
 use crate::upstream::Upstream;
 
 /// Bytes of standard error that are shown beside a traceback.
@@ -60,8 +62,8 @@ struct Inner {
     slots: Slots,
     /// What all of them have in common of large questions and of threads.
     common: Arc<Capacity>,
-    /// The files of live sessions; those of one that runs code can be read.
-    files: StdMutex<BTreeMap<String, Arc<Files>>>,
+    /// Live sessions; the files of one that runs code can be read.
+    listed: Listed,
     artifacts: Artifacts,
     /// One permit for each live interpreter.
     capacity: Arc<Semaphore>,
@@ -82,9 +84,8 @@ struct Inner {
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
     records: Records,
-    /// Names this bridge where no audit log does.
-    unlogged: String,
     examples: Examples,
+    activity: Activity,
     closing: CancellationToken,
     /// Removals under way.
     tasks: TaskTracker,
@@ -94,6 +95,7 @@ struct Inner {
 struct OfRun<'a> {
     background: Option<&'a BackgroundRun>,
     record: &'a mut RunRecord,
+    reporter: &'a RunReporter,
 }
 
 impl Sessions {
@@ -103,6 +105,7 @@ impl Sessions {
         let common = Arc::new(Capacity::of_user(launcher.workers()));
         let background = Arc::<BackgroundRuns>::default();
         let telemetry = launcher.telemetry().clone();
+        let activity = Activity::new(audit.clone());
         Self(Arc::new(Inner {
             launcher,
             upstream,
@@ -117,7 +120,7 @@ impl Sessions {
             outputs,
             slots: Slots::default(),
             common,
-            files: StdMutex::default(),
+            listed: Listed::default(),
             artifacts: Artifacts::at(&settings.state_dir.value, settings.artifacts_limit.value),
             capacity: Arc::new(Semaphore::new(settings.max_sessions.value.max(1))),
             became_idle: Notify::new(),
@@ -137,8 +140,8 @@ impl Sessions {
             next_run: AtomicU32::new(1),
             background,
             records: Records::at(&settings.state_dir.value),
-            unlogged: random_hex::<4>(),
             examples: Examples::new(*settings.timeout),
+            activity,
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -205,9 +208,11 @@ impl Sessions {
         let authority = caller.authority.clone();
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let cancel = caller.cancel.child_token();
-        let caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
+        let mut caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
         let mut record = RunRecord::new(&self.0.audit, self.0.upstream.principal(), &request, &caller);
-        let of_run = OfRun { background, record: &mut record };
+        let (activity, facts) = (&self.0.activity, record.early_facts());
+        let running = reporting::begin(activity, &request, &mut caller, background.is_some(), facts);
+        let of_run = OfRun { background, record: &mut record, reporter: running.reporter() };
         let mut outcome = {
             let mut run = pin!(self.run_in_turn(request, &caller, of_run));
             tokio::select! {
@@ -220,7 +225,8 @@ impl Sessions {
         };
         record.complete(&mut outcome);
         record.ended(&mut outcome, &self.0.upstream).await;
-        span.end(run_end(&outcome));
+        running.ended(reporting::end(&outcome));
+        span.end(reporting::measured(&outcome));
         if attended.is_some() {
             self.0.examples.say(&mut outcome);
             drop(attended);
@@ -323,8 +329,7 @@ impl RunPython for Sessions {
     }
 
     async fn file(&self, session: &str, path: &[u8], start: u64) -> Result<FilePart, FileError> {
-        let files = lock(&self.0.files).get(session).cloned();
-        let files = files.filter(|files| !files.has_ended());
+        let files = self.0.listed.files_of(session);
         let files = files.ok_or_else(|| FileError::NoSession(session.to_owned()))?;
         let reading = files.read(path, start);
         let slot = self.0.slots.get(session);
@@ -348,9 +353,7 @@ impl RunPython for Sessions {
     }
 
     fn files(&self) -> Vec<ChangedFile> {
-        let mut files = lock(&self.0.files);
-        files.retain(|_, files| !files.has_ended());
-        files.values().flat_map(|files| files.listed()).collect()
+        self.0.listed.changed_files()
     }
 
     fn artifacts(&self) -> &Artifacts {
@@ -362,15 +365,6 @@ impl Inner {
     /// Whether the interpreter of a session ends with its run.
     fn ends_with_run(&self, session: &str) -> bool {
         !self.persist || session == RunRequest::THROW_AWAY
-    }
-
-    /// Makes the files of a session readable for clients.
-    fn show_files(&self, session: &str, files: &Arc<Files>) {
-        let mut shown = lock(&self.files);
-        if !shown.get(session).is_some_and(|known| Arc::ptr_eq(known, files)) {
-            shown.retain(|_, files| !files.has_ended());
-            shown.insert(session.to_owned(), Arc::clone(files));
-        }
     }
 
     fn add_idle_time(&self, time: Duration) {
@@ -386,7 +380,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
-        OfRun { background, record }: OfRun<'_>,
+        OfRun { background, record, reporter }: OfRun<'_>,
     ) -> RunOutcome {
         if let Some(live) = &mut state.live {
             self.add_idle_time(live.idle.begin_run());
@@ -404,15 +398,18 @@ impl Inner {
         let new_session = state.live.is_none();
         let (live, mut notices) = match state.live.take() {
             Some(live) => (live, Vec::new()),
-            None => match self.start_for(caller, &request.session, &record.early_facts()).await {
-                Ok(started) => started,
-                Err(outcome) => return *outcome,
-            },
+            None => {
+                let starting = reporting::while_starting(caller, reporter);
+                match self.start_for(&starting, &request.session, &record.early_facts()).await {
+                    Ok(started) => started,
+                    Err(outcome) => return *outcome,
+                }
+            }
         };
         let live = state.live.insert(live);
         let name = (!throw_away).then(|| request.session.clone());
         if let Some(name) = &name {
-            self.show_files(name, live.interpreter.files());
+            self.listed.show(name, &live.interpreter);
         }
         if let Some(why) = state.lost.take() {
             notices.push(format!("session '{}' is new: {why}, and its variables are gone", request.session));
@@ -431,9 +428,10 @@ impl Inner {
             return refusal;
         }
         record.begins(id);
+        reporter.begins(id, &facts);
         if let Some(background) = background {
             let waits_for = live.interpreter.waits_for();
-            let name = self.audit.run_name(id).unwrap_or_else(|| format!("{}-{id}", self.unlogged));
+            let name = self.activity.run_name(id);
             background.begin(id, self.records.begin(&name, &request.session), WaitsFor(waits_for));
         }
         // The receiver may be closed.
@@ -443,7 +441,9 @@ impl Inner {
         let outputs = Arc::clone(&self.outputs);
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
-        let cell = Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording };
+        let reporter = reporter.clone();
+        let cell =
+            Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording, reporter };
         let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;
         lock(&self.outputs).keep(id, kept);
         if out_of_memory {
@@ -455,20 +455,6 @@ impl Inner {
             self.end(state.take(format!("the previous one was lost ({loss})")));
         }
         outcome
-    }
-}
-
-/// Returns what is recorded of a run.
-fn run_end(outcome: &RunOutcome) -> RunEnd {
-    RunEnd {
-        outcome: match outcome.status {
-            Status::Refused => "refused",
-            status => status.name(),
-        },
-        run: outcome.run_id,
-        exit_code: outcome.exit_code,
-        stdout: outcome.stdout.total_bytes,
-        stderr: outcome.stderr.total_bytes,
     }
 }
 

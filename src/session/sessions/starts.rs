@@ -184,7 +184,7 @@ impl Inner {
 
     fn live(&self, interpreter: Interpreter, permit: OwnedSemaphorePermit) -> Live {
         let idle = match self.counts_idle {
-            true => Idle::of(interpreter.processor_time()),
+            true => Idle::of(interpreter.meter()),
             false => Idle::default(),
         };
         let (watches, open) = (HashMap::new(), self.telemetry.open_session());

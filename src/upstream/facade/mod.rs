@@ -33,7 +33,7 @@ use crate::upstream::govern::{Wanted, WantedCall, admit, allow, denial, rules_fo
 use crate::upstream::login::Logins;
 use crate::upstream::options::CallOptions;
 use crate::upstream::pool::{
-    Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, Tool, ToolList,
+    Age, CallOutcome, Context, Limits, Listener, Pool, PoolRequest, Purpose, ServerState, Tool, ToolList,
 };
 use crate::upstream::questions::{Answers, Askers, CallerGuard};
 use crate::upstream::raw_arguments::RawArguments;
@@ -199,6 +199,11 @@ impl Upstream {
     /// Returns the standard error of a server that is starting, without credentials; None for other servers.
     pub fn startup_output(&self, name: &str) -> Option<String> {
         self.0.pool.startup_output(name)
+    }
+
+    /// Returns what a server is doing.
+    pub fn state_of(&self, name: &str) -> ServerState {
+        self.0.pool.state(name)
     }
 
     /// Returns the server of a name or an alias.

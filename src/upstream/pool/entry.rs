@@ -29,9 +29,8 @@ const SHORT_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What a server is doing.
-#[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::upstream) enum ServerState {
+pub enum ServerState {
     /// It is started when it is needed.
     Stopped,
     Starting,
@@ -200,7 +199,6 @@ impl Pool {
         lease.connection.tools(&self.context, age, wanted.cancel).await
     }
 
-    #[cfg(test)]
     pub(in crate::upstream) fn state(&self, name: &str) -> ServerState {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get(name) else { return ServerState::Stopped };

@@ -41,8 +41,7 @@ mod wire;
 pub(super) use activity::Purpose;
 pub(super) use context::Context;
 pub use context::Limits;
-#[cfg(test)]
-pub(super) use entry::ServerState;
+pub use entry::ServerState;
 pub(super) use entry::{Pool, PoolRequest};
 pub(super) use http::{HttpError, http_client};
 pub(super) use listing::{Age, Listener, Listing, OfferedDocs};

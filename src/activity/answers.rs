@@ -1,0 +1,114 @@
+//! Answers the questions of a run: its client or somebody who attends, whoever is first. The other one's question is withdrawn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::questions::{Pending, Questions};
+use super::rows::GivenAnswer;
+use super::run::RunReporter;
+use crate::audit::Given;
+use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
+
+/// How long a question waits that the client of its run cannot answer.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Characters of an answer in the audit log.
+const LONGEST_ANSWER: usize = 200;
+
+/// The client of a run, and whoever attends.
+#[derive(Debug)]
+pub(super) struct SharedAnswers {
+    client: Arc<dyn Answers>,
+    run: RunReporter,
+    /// How long a question waits that the client cannot answer.
+    limit: Duration,
+}
+
+impl SharedAnswers {
+    pub(super) fn new(client: Arc<dyn Answers>, run: RunReporter) -> Self {
+        Self { client, run, limit: LIMIT }
+    }
+
+    /// Whether the client of the run can be asked this.
+    fn client_can(&self, question: &Question) -> bool {
+        let offers = self.client.offers();
+        let by_url = question.params.as_ref().is_some_and(|params| params["mode"] == "url");
+        if by_url { offers.elicitation_by_url } else { offers.elicitation }
+    }
+
+    /// Waits for the client; for ever where somebody else may answer and the client cannot, or fails to.
+    async fn of_client(&self, question: Question, can: bool) -> Result<Value, Refusal> {
+        if can {
+            let answer = self.client.answer(question).await;
+            if answer.is_ok() || !self.run.activity.is_attended() {
+                return answer;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits for somebody who attends, as long as the client may take, or else a limited time.
+    async fn of_others(
+        &self,
+        pending: &mut Pending,
+        question: &Question,
+        can: bool,
+    ) -> Result<Value, Refusal> {
+        let too_late = async {
+            match can {
+                true => std::future::pending().await,
+                false => tokio::time::sleep(self.limit).await,
+            }
+        };
+        let (answer, by) = tokio::select! {
+            given = pending.answer() => given,
+            () = too_late => return Err(Refusal::unanswered("nobody answered it")),
+        };
+        let (word, value) = match answer {
+            GivenAnswer::Accept(content) => {
+                // What a server asks for may be a secret.
+                let shown = if question.is_of_bridge() { json!(content).to_string() } else { String::new() };
+                (format!("accept {shown}"), json!({ "action": "accept", "content": content }))
+            }
+            GivenAnswer::Decline => ("decline".to_owned(), json!({ "action": "decline" })),
+        };
+        let given = Given {
+            facts: self.run.run.facts(),
+            server: Arc::clone(&question.server),
+            answer: word.trim_end().chars().take(LONGEST_ANSWER).collect(),
+            by,
+        };
+        match self.run.activity.audit().answered(given).await {
+            Ok(()) => Ok(value),
+            Err(error) => Err(Refusal::unanswered(&error.to_string())),
+        }
+    }
+}
+
+impl Answers for SharedAnswers {
+    fn client(&self) -> ClientId {
+        self.client.client()
+    }
+
+    fn offers(&self) -> Offers {
+        let offers = self.client.offers();
+        Offers { elicitation: offers.elicitation || self.run.activity.is_attended(), ..offers }
+    }
+
+    fn answer(&self, question: Question) -> Answering<'_> {
+        Box::pin(async move {
+            let can = self.client_can(&question);
+            let is_shown = can || self.run.activity.is_attended();
+            let pending = is_shown.then(|| Questions::add(&self.run, &question, can)).flatten();
+            let Some(mut pending) = pending else { return self.client.answer(question).await };
+            tokio::select! {
+                answer = self.of_client(question.clone(), can) => answer,
+                answer = self.of_others(&mut pending, &question, can) => answer,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
