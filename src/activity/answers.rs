@@ -39,13 +39,14 @@ impl SharedAnswers {
         if by_url { offers.elicitation_by_url } else { offers.elicitation }
     }
 
-    /// Waits for the client; for ever where somebody else may answer and the client cannot, or fails to.
+    /// Waits for the client; for ever if it cannot be asked. Where it fails, somebody else may still answer.
     async fn of_client(&self, question: Question, can: bool) -> Result<Value, Refusal> {
         if can {
             let answer = self.client.answer(question).await;
-            if answer.is_ok() || !self.activity.is_attended() {
-                return answer;
+            if answer.is_err() && self.activity.is_attended() {
+                tokio::time::sleep(self.limit).await;
             }
+            return answer;
         }
         std::future::pending().await
     }
