@@ -112,10 +112,10 @@ where
         let bridges = sockets.bridges();
         acting.retain(|bridge, act| bridges.contains(bridge) && !act.is_finished());
         for bridge in bridges {
-            if !acting.contains_key(&bridge) {
-                let act = AbortOnDropHandle::new(tokio::spawn(act(Arc::clone(&sockets), bridge.clone())));
-                acting.insert(bridge, act);
-            }
+            let begin = |bridge: &String| {
+                AbortOnDropHandle::new(tokio::spawn(act(Arc::clone(&sockets), bridge.clone())))
+            };
+            acting.entry(bridge).or_insert_with_key(begin);
         }
         sleep(LOOK).await;
     }
