@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::questions::{Pending, Questions};
+use super::questions::Pending;
+use super::record::Activity;
 use super::rows::GivenAnswer;
-use super::run::RunReporter;
+use super::run::RunActivity;
 use crate::audit::Given;
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
@@ -20,14 +21,15 @@ const LONGEST_ANSWER: usize = 200;
 #[derive(Debug)]
 pub(super) struct SharedAnswers {
     client: Arc<dyn Answers>,
-    run: RunReporter,
+    activity: Activity,
+    run: Arc<RunActivity>,
     /// How long a question waits that the client cannot answer.
     limit: Duration,
 }
 
 impl SharedAnswers {
-    pub(super) fn new(client: Arc<dyn Answers>, run: RunReporter) -> Self {
-        Self { client, run, limit: LIMIT }
+    pub(super) fn new(client: Arc<dyn Answers>, activity: Activity, run: Arc<RunActivity>) -> Self {
+        Self { client, activity, run, limit: LIMIT }
     }
 
     /// Whether the client of the run can be asked this.
@@ -37,13 +39,14 @@ impl SharedAnswers {
         if by_url { offers.elicitation_by_url } else { offers.elicitation }
     }
 
-    /// Waits for the client; for ever where somebody else may answer and the client cannot, or fails to.
+    /// Waits for the client; for ever if it cannot be asked. Where it fails, somebody else may still answer.
     async fn of_client(&self, question: Question, can: bool) -> Result<Value, Refusal> {
         if can {
             let answer = self.client.answer(question).await;
-            if answer.is_ok() || !self.run.activity.is_attended() {
-                return answer;
+            if answer.is_err() && self.activity.is_attended() {
+                tokio::time::sleep(self.limit).await;
             }
+            return answer;
         }
         std::future::pending().await
     }
@@ -74,12 +77,12 @@ impl SharedAnswers {
             GivenAnswer::Decline => ("decline".to_owned(), json!({ "action": "decline" })),
         };
         let given = Given {
-            facts: self.run.run.facts(),
+            facts: self.run.facts(),
             server: Arc::clone(&question.server),
             answer: word.trim_end().chars().take(LONGEST_ANSWER).collect(),
             by,
         };
-        match self.run.activity.audit().answered(given).await {
+        match self.activity.audit().answered(given).await {
             Ok(()) => Ok(value),
             Err(error) => Err(Refusal::unanswered(&error.to_string())),
         }
@@ -93,14 +96,14 @@ impl Answers for SharedAnswers {
 
     fn offers(&self) -> Offers {
         let offers = self.client.offers();
-        Offers { elicitation: offers.elicitation || self.run.activity.is_attended(), ..offers }
+        Offers { elicitation: offers.elicitation || self.activity.is_attended(), ..offers }
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
         Box::pin(async move {
             let can = self.client_can(&question);
-            let is_shown = can || self.run.activity.is_attended();
-            let pending = is_shown.then(|| Questions::add(&self.run, &question, can)).flatten();
+            let is_shown = can || self.activity.is_attended();
+            let pending = is_shown.then(|| self.activity.asked().add(&self.run, &question, can)).flatten();
             let Some(mut pending) = pending else { return self.client.answer(question).await };
             tokio::select! {
                 answer = self.of_client(question.clone(), can) => answer,

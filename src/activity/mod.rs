@@ -3,21 +3,24 @@
 //! Sessions report to it; nobody has to read it. It knows nothing of sandboxes.
 //!
 //! ```text
-//! record (all runs) ─▶ run (one run, and what reports it) ─▶ recent (a stream with bounds)
-//!    └─▶ answers (the client of a run, or somebody else) ─▶ questions (those that wait)
+//! reporter (what a run says) ─▶ record (all runs) ─▶ run (what is known of one) ─▶ recent (a stream with bounds)
+//!    └─▶ answers (the client of a run, or somebody else) ─▶ questions (those that wait) ─▶ run
 //!                                                 rows (all of it as plain data)
 //! ```
 
 mod answers;
+mod changes;
 mod questions;
 mod recent;
 mod record;
+mod reporter;
 mod rows;
 mod run;
 
-pub use record::{Activity, Attendance, NewRun};
+pub use record::{Activity, Attendance};
+pub use reporter::{CallReporter, RunGuard, RunReporter};
 pub use rows::{
     AnswerError, ArtifactRow, CallOutcome, CallRow, FileRow, GivenAnswer, OutputPart, Piece, QuestionForm,
     QuestionRow, RunDetail, RunRow, RunState, StreamName,
 };
-pub use run::{CallReporter, RunEnd, RunGuard, RunReporter};
+pub use run::{NewRun, RunEnd};

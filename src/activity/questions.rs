@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::record::now;
+use super::changes::{Changed, now};
 use super::rows::{AnswerError, GivenAnswer, QuestionForm, QuestionRow};
-use super::run::{RunActivity, RunReporter};
+use super::run::RunActivity;
 use crate::upstream::Question;
 
 /// Questions that wait at once; further ones are for clients only.
@@ -17,8 +17,11 @@ const LONGEST_MESSAGE: usize = 4_000;
 const LARGEST_FORM: usize = 16 << 10;
 
 /// The questions of a workspace that wait, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<Waiting>);
+#[derive(Debug)]
+pub(super) struct Questions {
+    waiting: Mutex<Waiting>,
+    changed: Changed,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -42,7 +45,7 @@ struct WaitingQuestion {
 /// A question that waits until it is answered or nobody needs the answer any more.
 #[derive(Debug)]
 pub(super) struct Pending {
-    run: RunReporter,
+    questions: Arc<Questions>,
     number: u64,
     reply: oneshot::Receiver<(GivenAnswer, String)>,
 }
@@ -60,9 +63,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let activity = &self.run.activity;
-        activity.asked().lock().questions.retain(|question| question.number != self.number);
-        activity.changed();
+        self.questions.lock().questions.retain(|question| question.number != self.number);
+        self.questions.changed.note();
     }
 }
 
@@ -90,16 +92,25 @@ fn form_of(question: &Question) -> Option<(String, QuestionForm)> {
 }
 
 impl Questions {
+    pub(super) fn new(changed: Changed) -> Self {
+        Self { waiting: Mutex::default(), changed }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a question; None if nobody but the client can answer it.
-    pub(super) fn add(run: &RunReporter, question: &Question, client_is_asked: bool) -> Option<Pending> {
+    pub(super) fn add(
+        self: &Arc<Self>,
+        run: &Arc<RunActivity>,
+        question: &Question,
+        client_is_asked: bool,
+    ) -> Option<Pending> {
         let (message, form) = form_of(question)?;
         let (sender, reply) = oneshot::channel();
         let number = {
-            let mut waiting = run.activity.asked().lock();
+            let mut waiting = self.lock();
             if waiting.questions.len() >= MOST {
                 return None;
             }
@@ -107,7 +118,7 @@ impl Questions {
             let number = waiting.last;
             waiting.questions.push(WaitingQuestion {
                 number,
-                run: Arc::clone(&run.run),
+                run: Arc::clone(run),
                 asker: Arc::clone(&question.server),
                 is_of_bridge: question.is_of_bridge(),
                 message,
@@ -118,8 +129,8 @@ impl Questions {
             });
             number
         };
-        run.activity.changed();
-        Some(Pending { run: run.clone(), number, reply })
+        self.changed.note();
+        Some(Pending { questions: Arc::clone(self), number, reply })
     }
 
     /// Returns how many of a run wait.

@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codebridge_runtimes::random_hex;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use super::changes::Changed;
 use super::questions::Questions;
 use super::rows::{AnswerError, GivenAnswer, OutputPart, QuestionRow, RunDetail, RunRow, StreamName};
-use super::run::{RunActivity, RunGuard, RunReporter};
-use crate::audit::{Audit, RunFacts};
+use super::run::{NewRun, RunActivity};
+use crate::audit::Audit;
 
 /// Runs that have ended, and bytes of their output.
 const MOST_ENDED: usize = 200;
@@ -32,24 +31,9 @@ struct Inner {
     next: AtomicU64,
     /// Bytes of output of runs that have ended.
     kept: AtomicUsize,
-    questions: Questions,
+    questions: Arc<Questions>,
     attending: AtomicUsize,
-    changes: watch::Sender<u64>,
-}
-
-/// A call that begins.
-#[derive(Debug)]
-pub struct NewRun<'a> {
-    pub code: &'a str,
-    pub session: &'a str,
-    pub servers: &'a [String],
-    pub timeout: Duration,
-    pub client: Option<Arc<str>>,
-    pub is_background: bool,
-    /// What the audit log says of it.
-    pub facts: Arc<RunFacts>,
-    /// Interrupts it.
-    pub cancel: CancellationToken,
+    changed: Changed,
 }
 
 /// Somebody who answers questions, as long as it lives.
@@ -65,6 +49,7 @@ impl Drop for Attendance {
 impl Activity {
     /// Returns that of a bridge, whose answers go into the audit log.
     pub fn new(audit: Audit) -> Self {
+        let changed = Changed::default();
         let bridge = audit.bridge().map_or_else(random_hex::<4>, str::to_owned);
         Self(Arc::new(Inner {
             audit,
@@ -72,9 +57,9 @@ impl Activity {
             runs: Mutex::default(),
             next: AtomicU64::new(1),
             kept: AtomicUsize::new(0),
-            questions: Questions::default(),
+            questions: Arc::new(Questions::new(changed.clone())),
             attending: AtomicUsize::new(0),
-            changes: watch::Sender::new(0),
+            changed,
         }))
     }
 
@@ -88,14 +73,14 @@ impl Activity {
         format!("{}-{number}", self.0.bridge)
     }
 
-    /// Begins the record of a run.
-    pub fn begin(&self, run: NewRun<'_>) -> RunGuard {
+    /// Adds a run.
+    pub(super) fn add(&self, run: NewRun<'_>) -> Arc<RunActivity> {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let first_name = format!("{}-starting-{number}", self.0.bridge);
         let run = Arc::new(RunActivity::new(first_name, run));
         self.runs_mut().push_back(Arc::clone(&run));
         self.changed();
-        RunGuard(RunReporter { activity: self.clone(), run })
+        run
     }
 
     fn runs_mut(&self) -> MutexGuard<'_, VecDeque<Arc<RunActivity>>> {
@@ -103,14 +88,14 @@ impl Activity {
     }
 
     pub(super) fn changed(&self) {
-        self.0.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+        self.0.changed.note();
     }
 
     pub(super) fn audit(&self) -> &Audit {
         &self.0.audit
     }
 
-    pub(super) fn asked(&self) -> &Questions {
+    pub(super) fn asked(&self) -> &Arc<Questions> {
         &self.0.questions
     }
 
@@ -139,12 +124,12 @@ impl Activity {
     /// Waits for the first run.
     pub async fn first_run(&self) {
         // The sender lives as long as this.
-        let _ = self.0.changes.subscribe().wait_for(|changes| *changes > 0).await;
+        let _ = self.0.changed.subscribe().wait_for(|changes| *changes > 0).await;
     }
 
     /// Returns what resolves when anything has changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        let mut changes = self.0.changes.subscribe();
+        let mut changes = self.0.changed.subscribe();
         changes.mark_changed();
         changes
     }
@@ -202,12 +187,4 @@ impl Activity {
     pub fn is_attended(&self) -> bool {
         self.0.attending.load(Ordering::Relaxed) > 0
     }
-}
-
-pub(super) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-pub(super) fn now() -> u64 {
-    milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -1,30 +1,21 @@
-//! One run: what is known of it, and what reports it.
+//! One run: what is known of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::answers::SharedAnswers;
+use super::changes::{milliseconds, now};
 use super::recent::Recent;
-use super::record::{Activity, NewRun, milliseconds, now};
-use super::rows::{
-    ArtifactRow, CallOutcome, CallRow, FileRow, OutputPart, RunDetail, RunRow, RunState, StreamName,
-};
+use super::rows::{ArtifactRow, CallRow, FileRow, OutputPart, RunDetail, RunRow, RunState, StreamName};
 use crate::audit::RunFacts;
-use crate::upstream::Answers;
 
 /// Bytes of code that are kept, and characters of its first line.
 const LONGEST_CODE: usize = 64 << 10;
 const LONGEST_LINE: usize = 200;
 /// Calls that have a line each, and displayed objects.
-const MOST_CALLS: usize = 500;
-const MOST_DISPLAYS: usize = 100;
-/// Characters of an error or of progress.
-const LONGEST_TEXT: usize = 500;
-/// Files of a run, and notices.
-const MOST_FILES: usize = 500;
-const MOST_NOTICES: usize = 50;
+pub(super) const MOST_CALLS: usize = 500;
+pub(super) const MOST_DISPLAYS: usize = 100;
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -39,23 +30,39 @@ pub(super) struct RunActivity {
     code: String,
     code_left_out: u64,
     began: u64,
-    since: Instant,
+    pub(super) since: Instant,
     cancel: CancellationToken,
     state: Mutex<State>,
 }
 
+/// What changes.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     /// Its number and its name, when its code runs.
-    named: Option<(u32, String)>,
-    facts: Arc<RunFacts>,
-    doing: Option<String>,
-    stdout: Recent,
-    stderr: Recent,
-    calls: Vec<CallRow>,
-    call_count: u64,
-    displays: Vec<Vec<String>>,
-    end: Option<(RunEnd, Duration)>,
+    pub(super) named: Option<(u32, String)>,
+    pub(super) facts: Arc<RunFacts>,
+    pub(super) doing: Option<String>,
+    pub(super) stdout: Recent,
+    pub(super) stderr: Recent,
+    pub(super) calls: Vec<CallRow>,
+    pub(super) call_count: u64,
+    pub(super) displays: Vec<Vec<String>>,
+    pub(super) end: Option<(RunEnd, Duration)>,
+}
+
+/// A call that begins.
+#[derive(Debug)]
+pub struct NewRun<'a> {
+    pub code: &'a str,
+    pub session: &'a str,
+    pub servers: &'a [String],
+    pub timeout: Duration,
+    pub client: Option<Arc<str>>,
+    pub is_background: bool,
+    /// What the audit log says of it.
+    pub facts: Arc<RunFacts>,
+    /// Interrupts it.
+    pub cancel: CancellationToken,
 }
 
 /// How a run ended.
@@ -101,7 +108,7 @@ impl RunActivity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,161 +218,5 @@ impl RunActivity {
             artifacts: end.map(|end| end.artifacts.clone()).unwrap_or_default(),
             notices: end.map(|end| end.notices.clone()).unwrap_or_default(),
         }
-    }
-}
-
-/// Reports what one run does. Its clones report the same run.
-#[derive(Debug, Clone)]
-pub struct RunReporter {
-    pub(super) activity: Activity,
-    pub(super) run: Arc<RunActivity>,
-}
-
-impl RunReporter {
-    /// Says that the code begins to run.
-    pub fn begins(&self, number: u32, facts: &Arc<RunFacts>) {
-        let named = Some((number, self.activity.run_name(number)));
-        self.change(|state| (state.named, state.facts, state.doing) = (named, Arc::clone(facts), None));
-    }
-
-    pub fn prints(&self, stream: StreamName, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.change(|state| match stream {
-                StreamName::Stdout => state.stdout.push(bytes),
-                StreamName::Stderr => state.stderr.push(bytes),
-            });
-        }
-    }
-
-    /// Says which forms a displayed object has.
-    pub fn displays(&self, types: Vec<String>) {
-        self.change(|state| {
-            if state.displays.len() < MOST_DISPLAYS {
-                state.displays.push(types);
-            }
-        });
-    }
-
-    /// Says what it is doing, until it says something else.
-    pub fn does(&self, what: &str) {
-        let what = Some(cut(what));
-        self.change(|state| state.doing = what);
-    }
-
-    /// Says what is prepared before the code runs.
-    pub fn prepares(&self, what: &str) {
-        self.change(|state| {
-            if state.named.is_none() {
-                state.doing = Some(cut(what));
-            }
-        });
-    }
-
-    /// Says that it calls a tool.
-    pub fn calls(&self, server: &str, tool: &str, line: Option<u32>) -> CallReporter {
-        let row = CallRow {
-            server: cut(server),
-            tool: cut(tool),
-            line,
-            began_ms: milliseconds(self.run.since.elapsed()),
-            elapsed_ms: None,
-            outcome: None,
-            error: None,
-        };
-        let mut index = None;
-        self.change(|state| {
-            state.call_count += 1;
-            if state.calls.len() < MOST_CALLS {
-                index = Some(state.calls.len());
-                state.calls.push(row);
-            }
-        });
-        CallReporter { run: self.clone(), index, began: Instant::now() }
-    }
-
-    /// Returns who answers the questions of the run: its client, or whoever attends.
-    pub fn answers(&self, client: Arc<dyn Answers>) -> Arc<dyn Answers> {
-        Arc::new(SharedAnswers::new(client, self.clone()))
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.run.lock());
-        self.activity.changed();
-    }
-}
-
-/// Reports the end of a call. Dropped, it says that nobody waited for it.
-#[derive(Debug)]
-pub struct CallReporter {
-    run: RunReporter,
-    /// None for one that is only counted.
-    index: Option<usize>,
-    began: Instant,
-}
-
-impl CallReporter {
-    pub fn ended(mut self, outcome: CallOutcome, error: Option<&str>) {
-        self.end(outcome, error);
-    }
-
-    fn end(&mut self, outcome: CallOutcome, error: Option<&str>) {
-        let Some(index) = self.index.take() else { return };
-        let elapsed = Some(milliseconds(self.began.elapsed()));
-        self.run.change(|state| {
-            if let Some(call) = state.calls.get_mut(index) {
-                (call.elapsed_ms, call.outcome, call.error) = (elapsed, Some(outcome), error.map(cut));
-            }
-        });
-    }
-}
-
-impl Drop for CallReporter {
-    fn drop(&mut self) {
-        self.end(CallOutcome::Cancelled, None);
-    }
-}
-
-/// A run under way. Dropped, it says that nobody waited for its end.
-#[derive(Debug)]
-pub struct RunGuard(pub(super) RunReporter);
-
-impl RunGuard {
-    pub fn reporter(&self) -> &RunReporter {
-        &self.0
-    }
-
-    pub fn ended(self, end: RunEnd) {
-        self.end(end);
-    }
-
-    fn end(&self, mut end: RunEnd) {
-        end.error = end.error.as_deref().map(cut);
-        end.files.truncate(MOST_FILES);
-        end.artifacts.truncate(MOST_FILES);
-        end.notices.truncate(MOST_NOTICES);
-        let mut is_first = false;
-        self.0.change(|state| {
-            is_first = state.end.is_none();
-            if is_first {
-                state.end = Some((end, self.0.run.since.elapsed()));
-                state.doing = None;
-            }
-        });
-        if is_first {
-            self.0.activity.has_ended(&self.0.run);
-        }
-    }
-}
-
-impl Drop for RunGuard {
-    fn drop(&mut self) {
-        self.end(RunEnd { outcome: "cancelled", ..RunEnd::default() });
-    }
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_TEXT) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -112,9 +112,10 @@ where
         let bridges = sockets.bridges();
         acting.retain(|bridge, act| bridges.contains(bridge) && !act.is_finished());
         for bridge in bridges {
-            acting.entry(bridge).or_insert_with_key(|bridge| {
+            let begin = |bridge: &String| {
                 AbortOnDropHandle::new(tokio::spawn(act(Arc::clone(&sockets), bridge.clone())))
-            });
+            };
+            acting.entry(bridge).or_insert_with_key(begin);
         }
         sleep(LOOK).await;
     }

@@ -96,7 +96,7 @@ fn runs_of_all_bridges_are_shown_and_stopped_and_leave_nothing(env: &TestEnv) {
     assert_eq!((mode(&folder), sockets().iter().map(|path| mode(path)).collect()), (0o700, vec![0o600; 2]));
 
     let _ = http.send("POST", &format!("/console/runs/{}/stop", runs[0]), &[("Cookie", &browser.cookie)], "");
-    assert!(!first.is_answered() && !second.is_answered(), "a form of another page stops nothing");
+    assert!(!first.0.is_answered() && !second.0.is_answered(), "a form of another page stops nothing");
     for run in &runs {
         let _ = browser.post(&format!("/console/runs/{run}/stop"), "").expect(303);
     }
@@ -141,7 +141,7 @@ fn a_question_waits_for_the_console_while_somebody_is_there(env: &TestEnv) {
         assert!(page.contains("tool: fake.echo") && page.contains("a: 2"), "{page}");
         Some(rest.split('"').next().unwrap().to_owned())
     });
-    assert!(!asking.is_answered());
+    assert!(!asking.0.is_answered());
     let fields = format!("question={question}&action=accept&field.answer=yes%2C+this+call");
     let _ = browser.post("/console/approvals", &fields).expect(303);
     assert_eq!(asking.outcome().ok(), "{'a': 2}");

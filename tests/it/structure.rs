@@ -26,9 +26,9 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "artifacts", "audit", "cli", "console", "doctor", "gc", "guest", "housekeeping", "image_sources",
-            "machine_supervisor", "packages", "reaper", "saved", "server", "session", "settings", "setup",
-            "telemetry", "upstream", "workflows",
+            "activity", "artifacts", "audit", "cli", "console", "doctor", "gc", "guest", "housekeeping",
+            "image_sources", "machine_supervisor", "packages", "reaper", "saved", "server", "session",
+            "settings", "setup", "telemetry", "upstream", "workflows",
         ],
     ),
     (

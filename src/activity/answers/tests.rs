@@ -114,9 +114,9 @@ async fn a_question_that_nobody_answers_is_refused_after_a_while() {
     let activity = Activity::new(Audit::off());
     let run = begin(&activity);
     let _attendance = activity.attend();
-    let (client, run) = (Arc::new(NoAnswers::default()), run.reporter().clone());
+    let client = Arc::new(NoAnswers::default());
     let limit = Duration::from_millis(50);
-    let answers = SharedAnswers { client, run, limit };
+    let answers = SharedAnswers { limit, ..SharedAnswers::new(client, activity.clone(), run.run()) };
     let mut asked = answers.answer(form());
     assert!((&mut asked).now_or_never().is_none());
     assert!(asked.await.is_err());
