@@ -136,9 +136,11 @@ fn what_is_unused_is_shown_and_nothing_else_is_removed(env: &TestEnv) {
     assert!(removed.stdout.contains("removed from artifacts: 1\n"), "{removed}");
     assert!(removed.stdout.contains("\nfreed "), "{removed}");
     assert_eq!(all_files(env), without(&before, &unused));
-    assert_eq!(gc(env, &["--yes"]).ok(), "nothing is unused\n");
     let report: Value = serde_json::from_str(&gc(env, &["--dry-run", "--json"]).ok()).unwrap();
-    assert_eq!(report, json!({ "removed": false, "unused": [], "bytes": 0, "failed": [] }));
+    // Bridges of other tests may end at this moment.
+    let is_own = |unused: &&Value| unused["place"] != "sandboxes";
+    assert_eq!(report["unused"].as_array().unwrap().iter().find(is_own), None);
+    assert_eq!((&report["removed"], &report["bytes"]), (&json!(false), &json!(0)));
 }
 
 fn without_a_person_it_is_not_removed(env: &TestEnv) {
