@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use crate::Options;
 use crate::http::Client;
+use crate::options::Options;
 
 /// How long a bridge may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use codebridge_runtimes::{RootFs, RuntimeKind, Sandbox, exec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
-use crate::Options;
+use crate::options::Options;
 
 /// An interpreter in a sandbox.
 pub(crate) struct Guest {

@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::bridge::Bridge;
-use crate::{Options, Table};
+use crate::options::Options;
+use crate::table::Table;
 
 /// Sessions of the protocol without an interpreter, and the users who have them.
 const OPEN: usize = 1_000;

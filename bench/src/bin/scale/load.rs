@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 use crate::bridge::Bridge;
 use crate::floor::{self, Guest};
 use crate::http::Client;
-use crate::{Options, Table, ms, p50_p99};
+use crate::options::Options;
+use crate::table::{Table, ms, p50_p99};
 
 const CODE: &str = "1 + 1";
 /// Calls of the one client.

@@ -4,7 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::bridge::Bridge;
-use crate::{Options, Table};
+use crate::options::Options;
+use crate::table::Table;
 
 /// Sessions, of these users in turn, and after how many the bridge is looked at.
 const SESSIONS: usize = 1_000;

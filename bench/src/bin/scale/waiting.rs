@@ -7,7 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bridge::Bridge;
 use crate::http::Client;
-use crate::{Options, Table, ms, p50_p99};
+use crate::options::Options;
+use crate::table::{Table, ms, p50_p99};
 
 const CONNECTIONS: usize = 10_000;
 /// A user may have a quarter of all connections.
