@@ -20,6 +20,7 @@ pub enum Exit {
     Io = 74,
     Server = 76,
     Denied = 77,
+    StateFolder = 78,
     Timeout = 124,
     Interrupted = 130,
     Unread = 141,
@@ -27,7 +28,7 @@ pub enum Exit {
 }
 
 /// What the documentation says of each exit code, in ascending order.
-const MEANINGS: [(Exit, &str); 16] = [
+const MEANINGS: [(Exit, &str); 17] = [
     (Exit::Success, "success"),
     (
         Exit::Differs,
@@ -46,6 +47,7 @@ const MEANINGS: [(Exit, &str); 16] = [
     (Exit::Io, "standard input or output failed"),
     (Exit::Server, "an MCP server could not be started, or did not answer"),
     (Exit::Denied, "the policy or the user denied the call"),
+    (Exit::StateFolder, "the state folder was written by a newer codebridge, or its version is damaged"),
     (Exit::Timeout, "the code exceeded its time limit"),
     (Exit::Interrupted, "interrupted with Ctrl-C"),
     (Exit::Unread, "`exec`: the code was stopped, because nobody reads its output any more"),

@@ -13,6 +13,7 @@ pub mod error;
 #[cfg(test)]
 mod fake_sessions;
 pub mod feed;
+pub mod gc;
 mod glob;
 pub mod guest;
 pub mod help;
@@ -33,6 +34,7 @@ pub mod settings;
 pub mod setup;
 pub mod shares;
 pub mod sizes;
+pub mod state_folder;
 pub mod telemetry;
 pub mod tokens;
 pub mod upstream;

@@ -12,29 +12,30 @@ use tokio::io::AsyncReadExt;
 
 /// Before a first call or a bare run nothing is started for this long. A process that moves into a control group right after
 /// another one is let in at once; after a pause it waits for the kernel, some ten milliseconds, whoever starts it.
-pub(crate) const IDLE: Duration = Duration::from_millis(200);
+pub const IDLE: Duration = Duration::from_millis(200);
 
 /// Runs the runtime without a bridge.
-pub(crate) struct Bare {
+pub struct Bare {
     driver: Arc<AnyDriver>,
     instance: Arc<Instance>,
     root: RootFs,
 }
 
 impl Bare {
-    pub(crate) fn new(kind: RuntimeKind, program: std::path::PathBuf, root: RootFs) -> io::Result<Self> {
+    /// # Errors
+    /// The folder of the sandboxes cannot be written.
+    pub fn new(kind: RuntimeKind, program: std::path::PathBuf, root: RootFs) -> io::Result<Self> {
         let id = RuntimeId::local(kind, program, CgroupMode::Direct);
         let owner = Owner::this_process(format!("bench{}{kind}", std::process::id()));
         let instance = StateDir::usual().create_instance(&owner).map_err(io::Error::other)?;
         Ok(Self { driver: Arc::new(AnyDriver::new(id)), instance: Arc::new(instance), root })
     }
 
-    /// The whole of `RUNTIME run … python3 -c 'print(1+1)'`, from its start to its end.
-    pub(crate) async fn run(&self) -> io::Result<Duration> {
-        let spec = SandboxSpec {
+    fn spec(&self, argv: Vec<String>) -> SandboxSpec {
+        SandboxSpec {
             name: self.instance.next_name(),
             root: self.root.clone(),
-            argv: ["python3", "-B", "-c", "print(1+1)"].map(String::from).to_vec(),
+            argv,
             env: vec![
                 ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
                 ("HOME".into(), "/workspace".into()),
@@ -53,7 +54,24 @@ impl Bare {
             security_options: Vec::new(),
             volumes: Vec::new(),
             pod: PodSettings::default(),
-        };
+        }
+    }
+
+    /// Starts a sandbox with this command.
+    ///
+    /// # Errors
+    /// The runtime does not start it.
+    pub async fn start(&self, argv: Vec<String>) -> io::Result<Sandbox> {
+        let plan = self.driver.plan(&self.spec(argv), &self.instance).map_err(io::Error::other)?;
+        Sandbox::launch(&self.driver, plan, &self.instance).await.map_err(io::Error::other)
+    }
+
+    /// The whole of `RUNTIME run … python3 -c 'print(1+1)'`, from its start to its end.
+    ///
+    /// # Errors
+    /// The run failed.
+    pub async fn run(&self) -> io::Result<Duration> {
+        let spec = self.spec(["python3", "-B", "-c", "print(1+1)"].map(String::from).to_vec());
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;
         let warm =
@@ -74,7 +92,9 @@ impl Bare {
         if output.trim() == "2" { Ok(elapsed) } else { Err(io::Error::other(failure)) }
     }
 
-    pub(crate) fn close(self) -> io::Result<()> {
+    /// # Errors
+    /// The folder of the sandboxes cannot be removed.
+    pub fn close(self) -> io::Result<()> {
         self.instance.remove().map_err(io::Error::other)
     }
 }

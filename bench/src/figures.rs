@@ -5,11 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use codebridge_bench::bare::{Bare, IDLE};
 use codebridge_bench::client::Bridge;
 use codebridge_bench::machine;
 use codebridge_runtimes::{RootFs, RuntimeKind, exec};
 
-use crate::bare::{Bare, IDLE};
 use crate::options::Options;
 
 /// Warm calls for the median and the 99th percentile.

@@ -1,4 +1,5 @@
 //! What several benchmarks need.
 
+pub mod bare;
 pub mod client;
 pub mod machine;

@@ -3,7 +3,6 @@
 //! `cargo run --release -p codebridge-bench -- --image dir:/path`; the table goes to standard output, and to a file with
 //! `--save`.
 
-mod bare;
 mod figures;
 mod options;
 

@@ -36,5 +36,5 @@ pub use registry::{
     ConnectionFailure, CredentialError, CredentialHelper, HelperAnswer, HelperError, PullError, Reason, Tried,
 };
 pub use resolver::{ImageResolver, Import, PendingImport};
-pub use store::{Compiling, ImageId, Listed, Prune, Pruned, Root, Store, StoreError, Usage};
+pub use store::{Compiling, ImageId, Listed, Prunable, Prune, Pruned, Root, Store, StoreError, Usage};
 pub use unpack::{UnpackError, add_compiled_packages};

@@ -24,6 +24,9 @@ pub struct PodSettings {
     pub tolerations: Vec<Toleration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// The file with codebridge's seccomp profile, in the folder of the kubelet for such files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<String>,
     /// The secrets with which nodes pull the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<PullSecret>,
@@ -71,6 +74,9 @@ impl PodSettings {
                 return Err((field, NAME));
             }
         }
+        if self.localhost_profile.as_ref().is_some_and(|path| !is_relative_path(path)) {
+            return Err(("localhostProfile", "a path without '..' below the seccomp folder of the kubelet"));
+        }
         if self.node_selector.iter().any(|(key, value)| !is_label_key(key) || !is_label_value(value)) {
             return Err(("nodeSelector", "labels and their values"));
         }
@@ -109,6 +115,14 @@ fn is_object_name(name: &str) -> bool {
         && name.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
+fn is_relative_path(path: &str) -> bool {
+    let part = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    };
+    path.len() <= LONGEST_NAME && path.split('/').all(part)
+}
+
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_object_name(prefix) && !name.is_empty() && is_label_value(name),
@@ -128,7 +142,7 @@ mod tests {
     #[test]
     fn only_the_fields_of_the_table_are_read() {
         let text = r#"{"runtimeClassName": "gvisor", "nodeSelector": {"pool/x": "code"}, "priorityClassName": "low",
-            "tolerations": [{"key": "only", "operator": "Exists", "effect": "NoSchedule"}],
+            "localhostProfile": "codebridge/sandbox.json", "tolerations": [{"key": "only", "operator": "Exists", "effect": "NoSchedule"}],
             "imagePullSecrets": [{"name": "registry"}]}"#;
         let settings: PodSettings = serde_json::from_str(text).unwrap();
         assert_eq!(settings.validate(), Ok(()));
@@ -142,6 +156,8 @@ mod tests {
         for (text, field) in [
             (r#"{"runtimeClassName": "A b"}"#, "runtimeClassName"),
             (r#"{"nodeSelector": {"a b": "c"}}"#, "nodeSelector"),
+            (r#"{"localhostProfile": "/etc/x.json"}"#, "localhostProfile"),
+            (r#"{"localhostProfile": "a/../../x"}"#, "localhostProfile"),
             (r#"{"imagePullSecrets": [{"name": ""}]}"#, "imagePullSecrets"),
             (r#"{"tolerations": [{"operator": "Any"}]}"#, "tolerations.operator"),
             (r#"{"tolerations": [{"effect": "No"}]}"#, "tolerations.effect"),

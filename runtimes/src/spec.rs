@@ -217,6 +217,8 @@ pub struct SandboxSpec {
     pub volumes: Vec<String>,
     /// Where its pod runs, for Kubernetes.
     pub pod: PodSettings,
+    /// Whether its pod learns the addresses of its node, of the name servers and its own: only a probe does.
+    pub knows_addresses: bool,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

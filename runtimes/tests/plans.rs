@@ -46,6 +46,7 @@ fn spec(instance: &Instance, base: &Path, root: RootFs, cpus: Option<f64>) -> Sa
         security_options: vec!["label=disable".into()],
         volumes: Vec::new(),
         pod: Default::default(),
+        knows_addresses: false,
     }
 }
 

@@ -15,6 +15,7 @@ mod name;
 mod space;
 mod staged;
 mod store;
+mod surplus;
 
 pub use error::ArtifactError;
 pub use mime::{is_text, mime_of};

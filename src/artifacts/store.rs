@@ -172,7 +172,7 @@ impl Artifacts {
     }
 
     /// Removes a version, while the lock is held.
-    fn remove_version(&self, artifact: &Artifact) -> Result<(), ArtifactError> {
+    pub(super) fn remove_version(&self, artifact: &Artifact) -> Result<(), ArtifactError> {
         let folder = self.folder_of(&artifact.name);
         let path = folder.join(artifact.version.to_string());
         let failed = |source| ArtifactError::Io { action: "remove", path: path.clone(), source };
@@ -280,17 +280,26 @@ impl Artifacts {
 
     /// Removes what bridges that were killed left behind, while the lock is held.
     pub(super) fn sweep(&self, staging: &Path) {
-        for name in names_in(staging) {
-            let folder = staging.join(name);
-            let is_left_over = match File::open(folder.join("content")) {
-                Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
-                // Nobody is making one: that takes the lock.
-                Err(error) => error.kind() == io::ErrorKind::NotFound,
-            };
-            if is_left_over && let Err(error) = fs::remove_dir_all(&folder) {
+        for folder in self.left_over(staging) {
+            if let Err(error) = fs::remove_dir_all(&folder) {
                 tracing::debug!(path = %folder.display(), %error, "could not remove what a dead bridge left");
             }
         }
+    }
+
+    /// Returns what bridges that were killed left behind, while the lock is held.
+    pub(super) fn left_over(&self, staging: &Path) -> Vec<PathBuf> {
+        let is_left_over = |folder: &PathBuf| match File::open(folder.join("content")) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            // Nobody is making one: that takes the lock.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        names_in(staging).into_iter().map(|name| staging.join(name)).filter(is_left_over).collect()
+    }
+
+    /// Whether anything was ever saved here.
+    pub(super) fn exists(&self) -> bool {
+        self.dir.is_dir()
     }
 }
 

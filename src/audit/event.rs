@@ -38,6 +38,13 @@ pub struct RunFacts {
     pub counts: RunCounts,
 }
 
+impl RunFacts {
+    /// Returns what holds for a command of the command line.
+    pub fn of_command(client: &str, principal: Arc<str>) -> Self {
+        Self { client: Some(client.into()), principal, ..Self::default() }
+    }
+}
+
 /// How many calls there were in a run.
 #[derive(Debug, Default)]
 pub struct RunCounts {
@@ -147,6 +154,35 @@ pub struct Denied {
     pub error: String,
 }
 
+/// Something that lasts, and that the person has approved.
+#[derive(Debug, Serialize)]
+pub struct Approved {
+    #[serde(flatten)]
+    pub facts: Arc<RunFacts>,
+    pub kind: String,
+    /// The server, for what belongs to one.
+    #[serde(serialize_with = "name_of_string_if_any", skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    #[serde(serialize_with = "name_of_string")]
+    pub name: String,
+    pub verdict: &'static str,
+    /// What follows from it.
+    pub outcome: &'static str,
+}
+
+impl Approved {
+    /// Returns the approval of something, for good or for as long as the bridge runs.
+    pub fn new(facts: Arc<RunFacts>, kind: &str, name: &str, outcome: &'static str) -> Self {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        Self { facts, kind, server: None, name, verdict: "approved", outcome }
+    }
+
+    /// Names the server to which it belongs.
+    pub fn of(self, server: &str) -> Self {
+        Self { server: Some(server.to_owned()), ..self }
+    }
+}
+
 /// An answer that somebody gave who is not at the client of the run.
 #[derive(Debug, Serialize)]
 pub struct Given {
@@ -188,6 +224,7 @@ pub(super) enum Event {
     CallStart(Call),
     Call(Call),
     Denied(Denied),
+    Approved(Approved),
     Answer(Given),
     /// Lines that could not be written.
     Lost {

@@ -12,7 +12,9 @@ use tokio::time::timeout;
 
 use super::chain::Chain;
 use super::error::AuditError;
-use super::event::{Call, Content, Contents, Denied, Event, Given, Mask, RunEnd, RunFacts, RunStart};
+use super::event::{
+    Approved, Call, Content, Contents, Denied, Event, Given, Mask, RunEnd, RunFacts, RunStart,
+};
 use super::folder::folder_in;
 use super::line::digest;
 use super::writer::{Entry, HeldBytes, Message, State, Writer, Written};
@@ -138,6 +140,23 @@ impl Audit {
         let Some(inner) = &self.0 else { return };
         if inner.has_line(&denied.facts) {
             inner.record(Event::Denied(denied), Contents::default()).await;
+        }
+    }
+
+    /// Records that the person has approved something, before it holds.
+    ///
+    /// # Errors
+    /// It cannot be written, and the log is required: it must not hold.
+    pub async fn approved(&self, approved: Approved) -> Result<(), Arc<AuditError>> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        let written = inner.written(Timestamp::now(), Event::Approved(approved), Contents::default()).await;
+        match written {
+            Err(error) if self.is_required() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "an approval is not recorded");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 

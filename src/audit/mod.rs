@@ -22,10 +22,10 @@ mod verify;
 mod writer;
 
 pub use error::AuditError;
-pub use event::{Call, Content, Contents, Denied, Given, Mask, RunEnd, RunFacts, RunStart};
+pub use event::{Approved, Call, Content, Contents, Denied, Given, Mask, RunEnd, RunFacts, RunStart};
 pub use folder::folder_in;
 pub use log::{Audit, CallEnd, CallRecord};
-pub use prune::is_live;
+pub use prune::{is_live, remove_unused, unused};
 pub use reader::{Follower, read_all, read_lines_of, read_run};
 pub use record::{Found, Record};
 pub use verify::{Head, Problem, Verified, verify};

@@ -5,12 +5,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
-use super::event::Pruned;
+use super::chain::Chain;
+use super::error::AuditError;
+use super::event::{Contents, Event, Pruned};
 use super::folder::{Part, head_of, names, parts};
 use super::reader::{Lines, last_line};
 use super::record::Record;
+use crate::sizes::Amount;
 
 /// Bytes of all files, and their number.
 const MOST_BYTES: u64 = 256 << 20;
@@ -33,11 +37,7 @@ pub(super) fn prune(folder: &Path, own: &Part) -> Vec<Vec<Pruned>> {
 }
 
 fn prune_to(folder: &Path, own: &Part, most_bytes: u64, most_files: usize) -> Vec<Vec<Pruned>> {
-    let all = parts(&names(folder).unwrap_or_default());
-    let mut found: Vec<Found> = all.iter().filter_map(|part| look_at(folder, part)).collect();
-    let mut bytes: u64 = found.iter().map(|file| file.bytes).sum();
-    let mut count = found.len();
-    if bytes <= most_bytes && count <= most_files {
+    if surplus(folder, Some(own), most_bytes, most_files).is_empty() {
         return Vec::new();
     }
     // One bridge at a time.
@@ -45,22 +45,10 @@ fn prune_to(folder: &Path, own: &Part, most_bytes: u64, most_files: usize) -> Ve
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Vec::new();
     }
-    found.sort_by_key(|file| file.modified);
     let (mut gone, mut carried) = (Vec::new(), Vec::new());
-    for file in found {
-        if bytes <= most_bytes && count <= most_files {
-            break;
-        }
-        let is_last = !all.contains(&file.part.next());
-        if file.part == *own || (is_last && is_live(folder, &file.part.bridge)) {
-            continue;
-        }
+    for (file, is_last) in surplus(folder, Some(own), most_bytes, most_files) {
         carried.extend(named_in(&folder.join(file.part.file())));
-        if let Some(pruned) = remove(folder, &file.part, is_last) {
-            gone.push(pruned);
-            bytes -= file.bytes;
-            count -= 1;
-        }
+        gone.extend(remove(folder, &file.part, is_last));
     }
     // What removed lines said of files that others follow is said again.
     carried.retain(|one: &Pruned| {
@@ -69,6 +57,53 @@ fn prune_to(folder: &Path, own: &Part, most_bytes: u64, most_files: usize) -> Ve
     });
     gone.extend(carried);
     gone.chunks(MOST_NAMED).map(<[Pruned]>::to_vec).collect()
+}
+
+/// Returns the oldest files, without which the others are within the limits, and whether each is the last of its bridge.
+fn surplus(folder: &Path, own: Option<&Part>, most_bytes: u64, most_files: usize) -> Vec<(Found, bool)> {
+    let all = parts(&names(folder).unwrap_or_default());
+    let mut found: Vec<Found> = all.iter().filter_map(|part| look_at(folder, part)).collect();
+    let mut bytes: u64 = found.iter().map(|file| file.bytes).sum();
+    let mut count = found.len();
+    found.sort_by_key(|file| file.modified);
+    let mut surplus = Vec::new();
+    for file in found {
+        if bytes <= most_bytes && count <= most_files {
+            break;
+        }
+        let is_last = !all.contains(&file.part.next());
+        if own == Some(&file.part) || (is_last && is_live(folder, &file.part.bridge)) {
+            continue;
+        }
+        bytes -= file.bytes;
+        count -= 1;
+        surplus.push((file, is_last));
+    }
+    surplus
+}
+
+/// Returns what of a log is too much.
+pub fn unused(folder: &Path) -> Amount {
+    let files = surplus(folder, None, MOST_BYTES, MOST_FILES);
+    Amount { count: files.len(), bytes: files.iter().map(|(file, _)| file.bytes).sum() }
+}
+
+/// Removes what of a log is too much, as a bridge does when it begins to write, and says so in the log.
+///
+/// # Errors
+/// The log cannot be written.
+pub fn remove_unused(folder: &Path) -> Result<Amount, AuditError> {
+    let amount = unused(folder);
+    if amount.count == 0 {
+        return Ok(amount);
+    }
+    let mut chain = Chain::begin(folder, &Chain::new_name(), "on", Timestamp::now())?;
+    for files in prune(folder, chain.part()) {
+        chain.add(Timestamp::now(), &Event::Pruned { files }, Contents::default());
+    }
+    chain.add(Timestamp::now(), &Event::Close, Contents::default());
+    chain.write(false)?;
+    Ok(amount)
 }
 
 fn look_at(folder: &Path, part: &Part) -> Option<Found> {
@@ -111,11 +146,7 @@ fn remove(folder: &Path, part: &Part, is_last: bool) -> Option<Pruned> {
 mod tests {
     use std::path::PathBuf;
 
-    use jiff::Timestamp;
-
     use super::*;
-    use crate::audit::chain::Chain;
-    use crate::audit::event::{Contents, Event};
     use crate::audit::verify::verify;
 
     /// A chain of so many files.

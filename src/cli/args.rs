@@ -11,9 +11,10 @@ use super::console_args::ConsoleArgs;
 use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
+use super::gc_args::GcArgs;
 use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::policy_args::PolicyCommand;
-use super::saved_args::SavedCommand;
+use super::saved_args::SavedArgs;
 use super::serve_args::ServeArgs;
 use super::servers_args::{AddArgs, FindArgs, ImportArgs};
 use super::token_args::TokenCommand;
@@ -80,14 +81,15 @@ pub enum Command {
     Call(CallArgs),
     /// Remove the sandboxes of dead bridges
     Reap(ReapArgs),
+    /// Remove what is unused: images, packages, old files; shows it first
+    Gc(GcArgs),
     /// List what runs in the background, or print the output of one run
     Runs(RunsArgs),
     /// Manage the files that code has saved
     #[command(subcommand)]
     Artifact(ArtifactCommand),
     /// Manage the functions that code has saved
-    #[command(subcommand)]
-    Saved(SavedCommand),
+    Saved(SavedArgs),
     /// Manage the images for crun and runc
     #[command(subcommand)]
     Image(ImageCommand),
@@ -402,6 +404,9 @@ pub struct DoctorArgs {
     /// First remove the sandboxes of dead bridges, delete the cached choice of a runtime, and pull the image
     #[arg(long)]
     pub fix: bool,
+    /// Print the seccomp profile for the nodes of a Kubernetes cluster, and do nothing else
+    #[arg(long, conflicts_with_all = ["fix", "json"])]
+    pub seccomp_profile: bool,
 }
 
 #[derive(Debug, Args)]

@@ -147,6 +147,10 @@ fn what(record: &Record) -> String {
         }
         "run" => format!("run of {} in {}", short(&record.code_sha256), text(&record.session)),
         "denied" => format!("{} {}", text(&record.kind), text(&record.name)),
+        "approved" => match &record.server {
+            Some(server) => format!("{} {server} ({})", text(&record.kind), text(&record.name)),
+            None => format!("{} {}", text(&record.kind), text(&record.name)),
+        },
         "answer" => {
             format!("answer to {} from {}: {}", text(&record.server), text(&record.by), text(&record.answer))
         }

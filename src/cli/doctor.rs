@@ -1,18 +1,23 @@
 //! `codebridge doctor`.
 
+use std::io;
 use std::process::ExitCode;
 
 use codebridge_images::ImageName;
+use codebridge_runtimes::node_profile;
 
 use super::DoctorArgs;
 use super::errors::CommandError;
-use super::output::write;
+use super::output::{print, write};
 use super::say::say;
 use crate::doctor::{Diagnosis, Readiness, fix};
 use crate::error::Exit;
 use crate::workspace::Workspace;
 
 pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> Result<ExitCode, CommandError> {
+    if args.seccomp_profile {
+        return print_profile().await;
+    }
     let fixed = if args.fix { fix(&workspace.bridge.settings).await } else { Vec::new() };
     // A diagnosis may take minutes, and pulls what is not there.
     let image = &workspace.bridge.settings.image.value;
@@ -28,4 +33,10 @@ pub(super) async fn doctor(workspace: &Workspace, args: DoctorArgs) -> Result<Ex
         Readiness::NotReady => Exit::NotReady,
     };
     write(&args.form, &diagnosis, diagnosis.text(), exit).await
+}
+
+async fn print_profile() -> Result<ExitCode, CommandError> {
+    let profile = node_profile().map_err(io::Error::other)?;
+    print(&(profile + "\n")).await?;
+    Ok(Exit::Success.into())
 }

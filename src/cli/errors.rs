@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use codebridge_images::{ImageError, NameError, RecipeError, StoreError};
 use codebridge_runtimes::exec::ExecError;
@@ -15,6 +16,7 @@ use super::replay_error::ReplayError;
 use super::say::say;
 use super::servers_error::ServersError;
 use crate::artifacts::ArtifactError;
+use crate::audit::AuditError;
 use crate::error::Exit;
 use crate::http::HttpError;
 use crate::image_sources::SourceError;
@@ -26,6 +28,7 @@ use crate::server::ServeError;
 use crate::settings::SettingError;
 use crate::setup::SetupError;
 use crate::shares::ShareError;
+use crate::state_folder::StateFolderError;
 use crate::tokens::{NameError as NameOfUserError, ScopeError, TokenError};
 use crate::upstream::meaning::ModelError;
 use crate::upstream::{RawArgumentsError, UpstreamError, WrittenError, shell_word, trust_command};
@@ -38,6 +41,8 @@ pub(super) enum CommandError {
     Setting(#[from] SettingError),
     #[error(transparent)]
     Share(#[from] ShareError),
+    #[error(transparent)]
+    StateFolder(#[from] StateFolderError),
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error(transparent)]
@@ -90,6 +95,8 @@ pub(super) enum CommandError {
     PolicyExists(PathBuf),
     #[error("could not ask whether to accept the tools of '{0}': standard input is not a terminal")]
     Unaccepted(String),
+    #[error("could not ask whether to remove this: standard input is not a terminal")]
+    UnconfirmedRemoval,
     #[error(transparent)]
     Pins(PinError),
     #[error(transparent)]
@@ -129,8 +136,13 @@ pub(super) enum CommandError {
     Token(#[from] TokenError),
     #[error(transparent)]
     TokenName(NameOfUserError),
+    #[error("there is no user '{0}' of `serve --http`")]
+    UnknownUser(String),
     #[error(transparent)]
     TokenScope(ScopeError),
+    /// What was approved does not hold.
+    #[error("nothing was changed: {0}")]
+    Unrecorded(Arc<AuditError>),
     #[error("'{0}' has a policy already")]
     HasPolicy(String),
     #[error("could not write the policy of '{name}': {source}")]
@@ -175,6 +187,7 @@ impl CommandError {
         match self {
             Self::Setting(error) => error.hint(),
             Self::Share(error) => error.hint(),
+            Self::StateFolder(error) => Some(error.hint()),
             Self::Recipe(RecipeError::PackageName(_)) => Some("write NAME or NAME==VERSION".into()),
             Self::Code(error) => error.hint(),
             Self::Workflow(error) => error.hint(),
@@ -196,6 +209,7 @@ impl CommandError {
             Self::UnknownClient { nearest: Some(name), .. } => Some(format!("try `codebridge setup {name}`")),
             Self::UnknownClient { nearest: None, .. } => Some("`codebridge setup --list` lists all clients".into()),
             Self::Unconfirmed(_) => Some("add `--yes`, or print the entry with `--print`".into()),
+            Self::UnconfirmedRemoval => Some("add `--yes` to remove it, or `--dry-run` to only look".into()),
             Self::NoHome => Some("set HOME to your home folder".into()),
             Self::Written { tool, .. } => {
                 Some(format!("see its arguments with `codebridge tools show {}`", shell_word(tool)))
@@ -222,6 +236,8 @@ impl CommandError {
             Self::Unaccepted(_) => Some("add --yes if you have seen the changes".into()),
             Self::Artifact(error) => error.hint(),
             Self::Saved(error) => error.hint(),
+            Self::Unrecorded(error) => Some(error.hint()),
+            Self::UnknownUser(_) => Some("`codebridge token ls` lists users; one has a folder since its first call".into()),
             Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),
@@ -252,6 +268,7 @@ impl CommandError {
             | Self::Setup(SetupError::Problem { .. })
             | Self::UnknownClient { .. }
             | Self::Unconfirmed(_)
+            | Self::UnconfirmedRemoval
             | Self::NoHome
             | Self::OwnPath(_)
             | Self::HelpTopic { .. }
@@ -269,11 +286,13 @@ impl CommandError {
             | Self::UnapprovedImport(_)
             | Self::Replay(_)
             | Self::TokenName(_)
+            | Self::UnknownUser(_)
             | Self::TokenScope(_)
             | Self::Token(TokenError::Unknown(_))
             | Self::HasPolicy(_)
             | Self::Http(HttpError::Address(_) | HttpError::Issuer(_))
             | Self::Recipe(_) => Exit::Usage,
+            Self::StateFolder(_) => Exit::StateFolder,
             Self::Workflow(WorkflowError::Io { .. } | WorkflowError::Stopped(_)) => Exit::Io,
             Self::Workflow(_) => Exit::Usage,
             Self::Pins(_) | Self::Http(_) | Self::Token(_) | Self::WritePolicy { .. } => Exit::Io,
@@ -285,6 +304,7 @@ impl CommandError {
             | Self::Read { .. }
             | Self::Write { .. }
             | Self::Serve(_)
+            | Self::Unrecorded(_)
             | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Servers(error) => error.exit(),
             Self::Server(error) => exit_of(error),

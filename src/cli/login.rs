@@ -14,6 +14,7 @@ use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 use super::output::{columns, print, write};
 use super::say::say;
 use super::spinner::Spinner;
+use crate::audit::RunFacts;
 use crate::error::Exit;
 use crate::tokens::PrincipalName;
 use crate::upstream::{Account, LoginError, PendingLogin, UpstreamError};
@@ -110,6 +111,11 @@ pub(super) async fn login(workspace: &Workspace, args: LoginArgs) -> Result<Acco
         }
     };
     let account = account?;
+    let facts = RunFacts::of_command("codebridge servers login", upstream.principal());
+    upstream.record_login(&account, Arc::new(facts)).await;
+    if let Some(workspace) = &of_principal {
+        workspace.audit.close().await;
+    }
     let name = account.name.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
     let with = match account.scopes.is_empty() {
         true => String::new(),
@@ -144,7 +150,7 @@ async fn by_hand(pending: &mut PendingLogin) -> Result<Account, CommandError> {
 }
 
 /// Returns false if there is none.
-fn open_browser(url: &str) -> bool {
+pub(super) fn open_browser(url: &str) -> bool {
     browsers().into_iter().any(|command| exec::spawn_for_person(&command.arg(url)).is_ok())
 }
 

@@ -25,6 +25,8 @@ mod find;
 mod flags;
 mod folder;
 mod form;
+mod gc;
+mod gc_args;
 mod help;
 mod image;
 mod image_text;
@@ -73,9 +75,10 @@ use std::sync::Arc;
 use clap::Parser;
 
 use crate::error::Exit;
+use crate::settings::variables::STATE_DIR;
 use crate::settings::{Environment, RawSettings, SettingError, Settings};
 use crate::workspace::{Bridge, Workspace};
-use crate::{machine_supervisor, reaper, shares};
+use crate::{machine_supervisor, reaper, shares, state_folder};
 use errors::CommandError;
 use logging::Audience;
 use say::say;
@@ -90,9 +93,10 @@ pub use console_args::ConsoleArgs;
 pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
+pub use gc_args::GcArgs;
 pub use login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
 pub use policy_args::PolicyCommand;
-pub use saved_args::SavedCommand;
+pub use saved_args::{SavedArgs, SavedCommand};
 pub use serve_args::ServeArgs;
 pub use servers_args::{AddArgs, FindArgs, ImportArgs};
 pub use token_args::TokenCommand;
@@ -135,6 +139,9 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         _ => {}
     }
     let mut settings = resolve(environment, &cli.settings)?;
+    if STATE_DIR.acts_on(&cli.settings.command) {
+        state_folder::check(&settings.state_dir)?;
+    }
     logging::start(&settings, Audience::of(&command), environment)?;
     cautions::check(&settings, &cli.settings)?;
     shares::check(&mut settings, environment, &cli.settings.command)?;
@@ -144,6 +151,9 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         Command::Saved(_) => settings.one_shot = true,
         _ => {}
     }
+    let writes = matches!(command, Command::Serve(_) | Command::Exec(_) | Command::Workflow(_));
+    let state_dir = writes.then(|| settings.state_dir.value.clone());
+    state_dir.iter().for_each(|folder| state_folder::mark(folder));
     if !matches!(command, Command::Serve(_)) {
         // Nobody would come for a spare sandbox.
         settings.warm.value = 0;
@@ -154,6 +164,8 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let done = runtime.block_on(dispatch(command, settings, environment));
     // A read of a file that is still under way must not keep the process alive.
     runtime.shutdown_background();
+    // The first run has made it.
+    state_dir.iter().for_each(|folder| state_folder::mark(folder));
     done
 }
 
@@ -178,13 +190,16 @@ async fn dispatch(
         Command::Doctor(args) => doctor::doctor(&open(), args).await,
         Command::Ps(form) => sandboxes::ps(&settings, form).await,
         Command::Reap(form) => sandboxes::reap(&settings, form).await,
+        Command::Gc(args) => {
+            gc::gc(&Arc::new(Bridge::new(settings.clone(), environment.clone())), args).await
+        }
         Command::Servers(args) => servers::servers(&open(), args, environment).await,
         Command::Tools(command) => tools::tools(&open(), command).await,
         Command::SearchModel(command) => search_model::search_model(command, settings, environment).await,
         Command::Call(args) => call::call(&open(), args).await,
         Command::Runs(args) => runs::runs(&settings, args).await,
         Command::Artifact(command) => artifact::artifact(&settings, command).await,
-        Command::Saved(command) => saved::saved(command, open, &settings).await,
+        Command::Saved(args) => saved::saved(args, open, &settings).await,
         Command::Audit(args) => audit::audit(&settings, args).await,
         Command::Replay(args) => replay::replay(settings, environment, args).await,
         Command::Image(command) => image::image(command).await,

@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use codebridge_runtimes::exec::{visible, visible_line};
 use serde_json::{Value, json};
@@ -11,23 +12,41 @@ use super::errors::CommandError;
 use super::folder::Folder;
 use super::output::{columns, print, write};
 use super::say::say;
-use super::{SavedCommand, saved_test};
+use super::{SavedArgs, SavedCommand, saved_test};
+use crate::audit::{Approved, Audit, RunFacts, folder_in};
 use crate::error::Exit;
+use crate::policy::LOCAL;
 use crate::saved::{Details, NewTool, SavedTool, SavedTools, Skill, State, Trouble, skill_name};
 use crate::settings::Settings;
+use crate::tokens::PrincipalName;
 use crate::upstream::catalog::Schemas;
 use crate::upstream::shell_word;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, folder_of};
 
 /// Characters of a signature in a table.
 const SHOWN: usize = 80;
 
 pub(super) async fn saved(
-    command: SavedCommand,
+    SavedArgs { principal, command }: SavedArgs,
     open: impl FnOnce() -> Workspace,
     settings: &Settings,
 ) -> Result<ExitCode, CommandError> {
-    let saved = SavedTools::at(&settings.state_dir.value);
+    let (folder, principal) = match principal {
+        None => (settings.state_dir.value.clone(), None),
+        Some(name) => {
+            let name: PrincipalName = name.parse().map_err(CommandError::TokenName)?;
+            let folder = folder_of(&settings.state_dir.value, name.as_str());
+            if !folder.is_dir() {
+                return Err(CommandError::UnknownUser(name.to_string()));
+            }
+            (folder, Some(name))
+        }
+    };
+    let saved = SavedTools::at(&folder);
+    let open = || match &principal {
+        None => open(),
+        Some(name) => Workspace::of_principal(open().bridge, name.as_str()),
+    };
     match command {
         SavedCommand::Ls(form) => {
             let (list, schemas) = (saved.list(), schemas(open).await);
@@ -40,6 +59,16 @@ pub(super) async fn saved(
                 ));
             }
             let states: Vec<State> = list.iter().map(|tool| state(tool, &schemas)).collect();
+            if let Some((first, _)) = list
+                .iter()
+                .zip(&states)
+                .find(|(tool, state)| **state == State::NeedsTest && tool.example.is_some())
+            {
+                say(format_args!(
+                    "hint: a tool that {0} uses has changed; run its example: `codebridge saved test {0}`",
+                    first.name
+                ));
+            }
             let value: Vec<Value> =
                 list.iter().zip(&states).map(|(tool, state)| fields(tool, *state)).collect();
             write(&form, &value, table(&list, &states), Exit::Success).await
@@ -57,7 +86,14 @@ pub(super) async fn saved(
             write(&form, &value, with_newline(source), Exit::Success).await
         }
         SavedCommand::Export { name, to, force } => export(&saved.readable(&name)?, &to, force),
-        SavedCommand::Import { path, yes } => import(&saved, &path, yes).await,
+        SavedCommand::Import { path, yes } => {
+            let audit = Audit::at(folder_in(&folder), settings.audit.value);
+            let name = principal.as_ref().map_or_else(|| LOCAL.into(), PrincipalName::shared);
+            let facts = RunFacts::of_command("codebridge saved import", name);
+            let imported = import(&saved, &path, yes, &audit, facts).await;
+            audit.close().await;
+            imported
+        }
         SavedCommand::Test { names, form } => {
             let tools = saved_test::chosen(&saved, &names)?;
             if tools.is_empty() {
@@ -141,7 +177,13 @@ fn export(tool: &SavedTool, to: &Path, force: bool) -> Result<ExitCode, CommandE
 }
 
 /// Shows a function, and saves it if the person approves.
-async fn import(saved: &SavedTools, path: &Path, yes: bool) -> Result<ExitCode, CommandError> {
+async fn import(
+    saved: &SavedTools,
+    path: &Path,
+    yes: bool,
+    audit: &Audit,
+    facts: RunFacts,
+) -> Result<ExitCode, CommandError> {
     let Skill { name, source, example, file } = Skill::read(path)?;
     let known = saved.find(&name).ok();
     let details = Details::scanned(&name, &source);
@@ -162,6 +204,9 @@ async fn import(saved: &SavedTools, path: &Path, yes: bool) -> Result<ExitCode, 
     // What was imported before, and is approved again, keeps its example.
     let example = example.or_else(|| known.and_then(|known| known.example));
     let new = NewTool { details, example, is_imported: true, ..NewTool::default() };
+    let facts = RunFacts { code_sha256: audit.digest_of(&source), ..facts };
+    let line = Approved::new(Arc::new(facts), "function", &name, "imported");
+    audit.approved(line).await.map_err(CommandError::Unrecorded)?;
     saved.save(&name, &source, new)?;
     say(format_args!("imported {name}: every new session defines it, as long as its source stays the same"));
     Ok(Exit::Success.into())

@@ -2,9 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::form::Form;
+
+#[derive(Debug, Args)]
+pub struct SavedArgs {
+    /// The functions of this user of `serve --http`
+    #[arg(long, value_name = "USER", global = true)]
+    pub principal: Option<String>,
+    #[command(subcommand)]
+    pub command: SavedCommand,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum SavedCommand {

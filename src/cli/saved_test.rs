@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::exec::visible_line;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +18,7 @@ use super::spinner::Spinner;
 use super::terminal_answers::{Screen, TerminalAnswers};
 use crate::error::Exit;
 use crate::saved::{SavedTool, SavedTools};
-use crate::session::{Caller, Failure, RunOutcome, RunPython, RunRequest, Status};
+use crate::session::{Caller, ExampleEnd, RunOutcome, RunPython, RunRequest};
 use crate::workspace::Workspace;
 
 /// How an example ended.
@@ -66,11 +65,10 @@ pub(super) async fn test(
             if stop.is_cancelled() {
                 break;
             }
-            if !says_something_of_the_function(&outcome) {
-                return Err(outcome);
-            }
-            results.push(ending(tool, &outcome));
-            if outcome.status == Status::Refused {
+            let Some(ending) = ending(tool, &outcome) else { return Err(outcome) };
+            let is_tested = ending.result != Verdict::NotTested;
+            results.push(ending);
+            if !is_tested {
                 continue;
             }
             let schemas = workspace.upstream.known_schemas().await;
@@ -99,13 +97,7 @@ pub(super) async fn test(
 }
 
 async fn run(workspace: &Workspace, tool: &SavedTool, stop: &CancellationToken) -> RunOutcome {
-    let request = RunRequest {
-        code: tool.example.clone().unwrap_or_default(),
-        servers: tool.details.servers.clone(),
-        timeout: *workspace.bridge.settings.timeout,
-        session: "new".into(),
-        clamped: None,
-    };
+    let request = RunRequest::of_example(tool, *workspace.bridge.settings.timeout);
     // Nobody watches the output.
     let (progress, _) = mpsc::channel(1);
     let caller = Caller::without_answers(progress, stop.clone());
@@ -115,32 +107,15 @@ async fn run(workspace: &Workspace, tool: &SavedTool, stop: &CancellationToken) 
     workspace.sessions.run(request, caller).await
 }
 
-/// Whether the function is the reason of how the run ended, and not this machine.
-fn says_something_of_the_function(outcome: &RunOutcome) -> bool {
-    match outcome.status {
-        Status::Success | Status::Timeout | Status::Refused => true,
-        _ => matches!(outcome.failure, Some(Failure::Code) | None),
-    }
-}
-
-fn ending(tool: &SavedTool, outcome: &RunOutcome) -> Ending {
-    let result = match outcome.status {
-        Status::Success => Verdict::Passed,
-        Status::Refused => Verdict::NotTested,
-        _ => Verdict::Broken,
+/// Returns what the run of an example says of a function; None if this machine is the reason of its end.
+fn ending(tool: &SavedTool, outcome: &RunOutcome) -> Option<Ending> {
+    let (result, error) = match ExampleEnd::of(&tool.name, outcome) {
+        ExampleEnd::Passed => (Verdict::Passed, None),
+        ExampleEnd::Broken(error) => (Verdict::Broken, Some(error)),
+        ExampleEnd::NotTested(error) => (Verdict::NotTested, Some(error)),
+        ExampleEnd::Failed => return None,
     };
-    let broken = format!("'{}' is broken", tool.name);
-    let error = || {
-        // The function could not be defined: that its name is unknown says less.
-        let notice = outcome.notices.iter().find(|notice| notice.contains(&broken));
-        let error = notice.or(outcome.error.as_ref());
-        error.map_or_else(
-            || format!("exit code {}", outcome.exit_code.unwrap_or(1)),
-            |text| visible_line(text),
-        )
-    };
-    let seconds = seconds(outcome.elapsed);
-    Ending { name: tool.name.clone(), result, error: (result != Verdict::Passed).then(error), seconds }
+    Some(Ending { name: tool.name.clone(), result, error, seconds: seconds(outcome.elapsed) })
 }
 
 fn seconds(time: Duration) -> f64 {

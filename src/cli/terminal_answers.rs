@@ -12,6 +12,7 @@ use rustix::termios::QueueSelector;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::login::open_browser;
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
 
 /// How often a question looks whether it was withdrawn.
@@ -57,7 +58,7 @@ impl Answers for TerminalAnswers {
     }
 
     fn offers(&self) -> Offers {
-        Offers { elicitation: true, ..Offers::default() }
+        Offers { elicitation: true, elicitation_by_url: true, ..Offers::default() }
     }
 
     fn answer(&self, question: Question) -> Answering<'_> {
@@ -77,7 +78,12 @@ impl Answers for TerminalAnswers {
                 // What was typed before the question is no answer to it.
                 rustix::termios::tcflush(&terminal, QueueSelector::IFlush)?;
                 let mut typed = Typed { lines: BufReader::new(terminal.try_clone()?), stop: stopped };
-                fill_in(&question.server, &params, &mut &terminal, &mut typed)
+                match params["mode"].as_str() {
+                    Some("url") => {
+                        show_page(&question.server, &params, &mut &terminal, &mut typed, open_browser)
+                    }
+                    _ => fill_in(&question.server, &params, &mut &terminal, &mut typed),
+                }
             };
             match tokio::task::spawn_blocking(ask).await {
                 Ok(Ok(answer)) => Ok(answer),
@@ -115,6 +121,33 @@ impl Lines for Typed {
         }
         let mut line = String::new();
         Ok((self.lines.read_line(&mut line)? > 0).then(|| line.trim().to_owned()))
+    }
+}
+
+/// Shows the address of a page, and opens it if the person wants that.
+fn show_page(
+    server: &str,
+    params: &Value,
+    screen: &mut impl Write,
+    typed: &mut impl Lines,
+    open: impl FnOnce(&str) -> bool,
+) -> io::Result<Value> {
+    let message = params["message"].as_str().unwrap_or_default();
+    let url = params["url"].as_str().unwrap_or_default();
+    if !["https://", "http://"].iter().any(|scheme| url.starts_with(scheme)) || visible_line(url) != url {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the URL of the page is invalid"));
+    }
+    writeln!(screen, "\n{} asks:\n{}\n{url}", visible_line(server), visible(message.trim_end()))?;
+    let field = json!({ "type": "boolean" });
+    match read_field("Open this page in a browser?", &field, screen, typed)? {
+        None => Ok(json!({ "action": "cancel" })),
+        Some(Value::Bool(true)) => {
+            if !open(url) {
+                writeln!(screen, "no browser could be opened: open the page yourself, on this machine")?;
+            }
+            Ok(json!({ "action": "accept" }))
+        }
+        Some(_) => Ok(json!({ "action": "decline" })),
     }
 }
 
@@ -234,6 +267,30 @@ mod tests {
             assert_eq!(fill(choices(), &[typed]).0["content"]["answer"], answer, "{typed}");
         }
         assert_eq!(fill(choices(), &[]).0, json!({ "action": "cancel" }));
+    }
+
+    #[test]
+    fn a_page_is_opened_after_a_yes_only() {
+        let show = |url: &str, typed: &'static str, opens: bool| {
+            let (params, mut screen) =
+                (json!({ "mode": "url", "message": "Log in", "url": url }), Vec::new());
+            let mut opened = None;
+            let open = |url: &str| {
+                opened = Some(url.to_owned());
+                opens
+            };
+            let answer = show_page("s", &params, &mut screen, &mut Script([typed].into()), open);
+            (answer.map(|answer| answer["action"].clone()).ok(), opened, String::from_utf8(screen).unwrap())
+        };
+        let url = "https://login.example/?a=b";
+        let (answer, opened, screen) = show(url, "y", true);
+        assert_eq!((answer, opened.as_deref()), (Some("accept".into()), Some(url)));
+        assert!(screen.contains(&format!("s asks:\nLog in\n{url}\n")), "{screen}");
+        assert!(show(url, "y", false).2.ends_with("open the page yourself, on this machine\n"));
+        assert_eq!(show(url, "", true).0, Some("decline".into()));
+        for odd in ["file:///etc/passwd", "javascript:x", "", "https://a/\u{1b}[2J"] {
+            assert_eq!((show(odd, "y", true).0, show(odd, "y", true).1), (None, None), "{odd}");
+        }
     }
 
     #[test]

@@ -247,13 +247,29 @@ fn share_words(mechanism: ShareMechanism) -> &'static str {
 
 /// Returns what is between code in a pod and the network.
 fn wall_words(walls: &Walls) -> String {
-    match (walls.policy, &walls.answered[..]) {
+    let policy = match (walls.policy, &walls.answered[..]) {
         (true, _) => "the seccomp filter and the network policy hold".into(),
+        (false, []) if walls.profile => {
+            "the seccomp filter holds; whether the cluster enforces the network policy cannot be tried behind the profile of the node".into()
+        }
         (false, []) => "the seccomp filter holds; there is no network policy".into(),
         (false, answered) => format!(
             "the seccomp filter holds; the cluster does not enforce the network policy: without the filter a pod reaches {}",
             answered.join(", ")
         ),
+    };
+    let no_peer = walls.no_peer.as_ref().filter(|_| !walls.profile);
+    let no_peer = no_peer.map(|why| format!("; another pod could not be tried: {why}"));
+    format!("{policy}{}", no_peer.unwrap_or_default())
+}
+
+/// Returns which seccomp profile the node applies before the first process of a pod starts.
+fn profile_words(walls: &Walls) -> &'static str {
+    match walls.profile {
+        true => "the node applies codebridge's own",
+        false => {
+            "the node applies that of its container runtime, then the sandbox installs codebridge's; `codebridge help kubernetes` says how nodes get it"
+        }
     }
 }
 
@@ -297,6 +313,7 @@ fn describe(text: &mut String, report: &ProbeReport) {
         && let Some(walls) = &choice.walls
     {
         detail(text, "", "walls", wall_words(walls));
+        detail(text, "", "profile", profile_words(walls));
     }
     if let Some(mechanism) = report.share_mechanism {
         detail(text, "", "shares", share_words(mechanism));

@@ -59,6 +59,9 @@ pub const PROBE: &str = "import sys\n\
 /// The output of [`PROBE`] when the version is right.
 pub const PROBE_ANSWER: &str = "codebridge";
 
+/// The program of another pod, which the probe in a pod tries to reach.
+pub const POD_PEER: &str = include_str!("pod_peer.py");
+
 /// Returns the program of the probe in a pod, which checks the version and then what it can reach.
 pub fn pod_probe() -> String {
     [FILTER, PROBE, include_str!("pod_probe.py")].join("\n")

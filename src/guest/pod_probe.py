@@ -26,26 +26,37 @@ def gateways():
             yield ".".join(str(byte) for byte in reversed(number))
 
 
-def targets():
+def name_servers():
+    """Those of the cluster."""
+    try:
+        with open("/etc/resolv.conf") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return []
+    return [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+
+
+def targets(peer):
     """Name, type and address of what a cluster has."""
     api = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if api:
         port = int(os.environ.get("KUBERNETES_SERVICE_PORT", 443))
         yield "the API server at %s:%d" % (api, port), socket.SOCK_STREAM, (api, port)
-    if api.count(".") == 3:
-        # Where most clusters have their name server.
-        server = api.rsplit(".", 1)[0] + ".10"
-        yield "the name server at %s" % server, socket.SOCK_DGRAM, (server, 53)
-        yield "the name server at %s" % server, socket.SOCK_STREAM, (server, 53)
-    for node in gateways():
-        for port in 22, 10250:
-            yield "the node at %s:%d" % (node, port), socket.SOCK_STREAM, (node, port)
+    for server in name_servers():
+        for kind in socket.SOCK_DGRAM, socket.SOCK_STREAM:
+            yield "the name server at %s" % server, kind, (server, 53)
+    for node in dict.fromkeys([os.environ.get("CODEBRIDGE_NODE", ""), *gateways()]):
+        # The kubelet, ssh, and a port where nobody listens, which a node refuses.
+        for port in (10250, 22, 1) if node else ():
+            yield "the node at %s" % node, socket.SOCK_STREAM, (node, port)
+    if len(peer) == 2:
+        yield "another pod at %s" % peer[0], socket.SOCK_STREAM, (peer[0], int(peer[1]))
 
 
-def answering():
+def answering(targets):
     """The names of what answers, also by a refusal: a wall drops."""
     open_sockets, poll, names = {}, select.poll(), []
-    for name, kind, address in targets():
+    for name, kind, address in targets:
         try:
             family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
             one = socket.socket(family, kind)
@@ -82,8 +93,22 @@ def possible():
             pass
 
 
+def is_behind_profile():
+    """Whether the node refuses sockets as codebridge's profile does."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
+    except OSError as error:
+        return error.errno == errno.ENETUNREACH
+    return False
+
+
+# Only after its first line is there somebody who reads what it prints.
 digits = sys.stdin.readline().strip()
-before = answering()
+sys.stdout.flush()
+peer = sys.stdin.readline().split()
+tried = list(targets(peer))
+said = {"tried": list(dict.fromkeys(name for name, _, _ in tried)), "profile": is_behind_profile()}
+said["before"] = answering(tried)
 install(digits)
-after = answering() + list(possible())
-sys.stdout.write(json.dumps({"before": before, "after": after}) + "\n")
+said["after"] = answering(tried) + list(possible())
+sys.stdout.write(json.dumps(said) + "\n")

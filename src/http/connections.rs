@@ -9,14 +9,13 @@ use std::convert::Infallible;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use super::address::Listener;
 use super::body::Answer;
+use super::open_files::raise_limit;
 use crate::tokens::PrincipalName;
 
 /// Connections in all, if the process may open so many files.
@@ -38,6 +38,8 @@ const INTRODUCTION: Duration = Duration::from_secs(20);
 const HEAD: Duration = Duration::from_secs(75);
 /// Bytes of the head of a request.
 const LONGEST_HEAD: usize = 64 << 10;
+/// How often it is said that connections are closed.
+const SAY: Duration = Duration::from_secs(60);
 /// How long the answers that are under way may take at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -59,6 +61,9 @@ struct State {
     users: HashMap<PrincipalName, usize>,
     strangers: usize,
     most: usize,
+    /// Strangers that were closed since that was said last, and when that was.
+    closed_strangers: usize,
+    said: Option<Instant>,
 }
 
 /// An open connection.
@@ -77,7 +82,15 @@ struct Entry {
 
 impl State {
     fn new(most: usize) -> Self {
-        Self { last: 0, open: BTreeMap::new(), users: HashMap::new(), strangers: 0, most }
+        Self {
+            last: 0,
+            open: BTreeMap::new(),
+            users: HashMap::new(),
+            strangers: 0,
+            most,
+            closed_strangers: 0,
+            said: None,
+        }
     }
 
     fn next(&mut self) -> u64 {
@@ -90,16 +103,29 @@ impl State {
         let is_full = self.open.len() >= self.most;
         let is_crowded = self.strangers >= MOST_STRANGERS.min(self.most / 2);
         if is_full || is_crowded {
-            let leaving = self.worst_stranger().or_else(|| self.idle_of_largest_user());
-            match leaving {
-                Some(number) => self.close(number),
-                None => return None,
+            match (self.worst_stranger(), self.idle_of_largest_user()) {
+                (Some(stranger), _) => {
+                    self.close(stranger);
+                    self.closed_strangers += 1;
+                }
+                (None, Some(idle)) => self.close(idle),
+                (None, None) => return None,
             }
         }
         let number = self.next();
         self.strangers += 1;
         self.open.insert(number, Entry { peer, user: None, is_busy: false, used: number, end });
         Some(number)
+    }
+
+    /// Returns how many connections without a credential were closed because there are too many, if that is to be said now.
+    fn take_closed_strangers(&mut self) -> Option<usize> {
+        let is_due = self.said.is_none_or(|said| said.elapsed() >= SAY);
+        if self.closed_strangers == 0 || !is_due {
+            return None;
+        }
+        self.said = Some(Instant::now());
+        Some(std::mem::take(&mut self.closed_strangers))
     }
 
     /// Notes who has sent a valid credential; false if this user has too many connections with requests.
@@ -244,8 +270,8 @@ impl Drop for Closing {
 
 impl Connections {
     pub(super) fn new() -> Arc<Self> {
-        let files = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
         // The other half is for sandboxes, servers and files.
+        let files = raise_limit(2 * MOST as u64).and_then(|most| usize::try_from(most).ok());
         let most = files.map_or(MOST, |files| (files / 2).min(MOST));
         Arc::new(Self {
             state: Mutex::new(State::new(most)),
@@ -297,7 +323,15 @@ impl Connections {
             Stream::Unix(_) => None,
         };
         let end = CancellationToken::new();
-        let Some(number) = self.lock().add(peer.map(|peer| peer.ip()), end.clone()) else {
+        let mut state = self.lock();
+        let added = state.add(peer.map(|peer| peer.ip()), end.clone());
+        let closed = state.take_closed_strangers();
+        drop(state);
+        if let Some(closed) = closed {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(closed, peer, "too many connections send no credential: closed the oldest");
+        }
+        let Some(number) = added else {
             tracing::warn!("refused a connection: all that there may be have requests under way");
             return;
         };

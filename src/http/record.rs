@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
+use crate::sizes::Amount;
 
 /// The folder of the files, in the state folder.
 const FOLDER: &str = "listeners";
@@ -69,6 +70,21 @@ pub async fn listeners(state_dir: &Path) -> Vec<Listening> {
     }
     found.sort_by(|a, b| a.address.cmp(&b.address));
     found
+}
+
+/// Returns the files of listeners whose processes have ended. Removes them if `remove` is set.
+pub fn gone_listeners(state_dir: &Path, remove: bool) -> Amount {
+    let is_gone = |path: &PathBuf| {
+        let pid = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok());
+        pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    };
+    let entries = fs::read_dir(state_dir.join(FOLDER)).into_iter().flatten().flatten();
+    let gone: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_gone).collect();
+    let amount = Amount::of(gone.iter().map(PathBuf::as_path));
+    if remove {
+        gone.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    amount
 }
 
 /// Whether a listener accepts connections.

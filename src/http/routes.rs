@@ -23,6 +23,7 @@ use super::credentials::{Credentials, Identity};
 use super::guard::{self, Hosts, Refusal};
 use super::metrics::{CONTENT_TYPE as METRICS_TYPE, Metrics};
 use super::users::{MOST_SESSIONS, Users};
+use crate::mcp::server::TaskCall;
 use crate::tokens::Scope;
 
 /// Where MCP is spoken.
@@ -240,6 +241,9 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     parts.headers.remove(http::header::AUTHORIZATION);
     // A call goes on without its answer where the client can come back for it.
     parts.extensions.insert(held.clone());
+    if let Some(task) = TaskCall::in_body(&body) {
+        parts.extensions.insert(task);
+    }
     let response = service.answer(Request::from_parts(parts, Body::from(body))).await;
     Ok(response.map(|body| Answer::of(body, (permit, held), identity.until)))
 }

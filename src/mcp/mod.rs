@@ -11,6 +11,7 @@
 //! | ends the service for a notification before `initialize` | it is ignored (`server`) |
 //! | refuses `NaN`, half surrogate pairs, nesting beyond 127 levels | repaired (`repair`), or passed unread (`client`) |
 //! | keeps of results only what its types know | the caller receives the text of the server (`client`) |
+//! | drops the task that a call of 2025-11-25 wants to be, and has no capability for it | both are passed on (`server`) |
 //! | starts requests in any order | calls start in the order of the client (`server`) |
 //! | reads sockets, as Node-based clients use, on blocking threads | all streams are polled (`stdio`) |
 //!

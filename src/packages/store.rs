@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{self, ignore_missing};
 use super::pins::{Pin, requirements_text};
 use super::{ImagePython, InstallError};
+use crate::sizes::Amount;
 
 /// Part of every key: another layout does not find what this one made.
 const LAYOUT: &str = "1";
@@ -192,6 +193,37 @@ impl Store {
         }
     }
 
+    /// Returns what [`Store::remove_unused`] would remove.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn unused(&self, least: u64) -> io::Result<Amount> {
+        let sets = self.list()?.into_iter().filter(|set| set.unused >= least);
+        let left_over = left_over(&self.root.join("sessions"));
+        let mut amount = Amount::of(left_over.iter().map(PathBuf::as_path));
+        sets.for_each(|set| amount += Amount { count: 1, bytes: set.bytes });
+        Ok(amount)
+    }
+
+    /// Removes the sets that were not used for so many seconds, and the folders of sessions that have ended.
+    ///
+    /// # Errors
+    /// A set cannot be removed.
+    pub fn remove_unused(&self, least: u64) -> io::Result<Amount> {
+        let sessions = self.root.join("sessions");
+        let mut removed = Amount::of(left_over(&sessions).iter().map(PathBuf::as_path));
+        sweep(&sessions);
+        for set in self.list()?.into_iter().filter(|set| set.unused >= least) {
+            // Another bridge may have begun to use it.
+            let folder = self.root.join("sets").join(&set.id);
+            if read_description(&folder).is_some_and(|now| now.unused >= least) {
+                self.remove(&set.id)?;
+                removed += Amount { count: 1, bytes: set.bytes };
+            }
+        }
+        Ok(removed)
+    }
+
     /// Removes what is neither a set nor in use: resolutions, folders of sessions that have ended, locks.
     pub fn clean(&self) -> io::Result<()> {
         ignore_missing(fs::remove_dir_all(self.root.join("resolutions")))?;
@@ -223,7 +255,14 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Option<Lock>> {
 
 /// Removes the folders of processes that are gone.
 pub(super) fn sweep(sessions: &Path) {
-    for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
+    for path in left_over(sessions) {
+        let _ = fs::remove_dir_all(&path);
+    }
+}
+
+/// Returns the folders of processes that are gone.
+fn left_over(sessions: &Path) -> Vec<PathBuf> {
+    let is_left_over = |entry: &fs::DirEntry| {
         let path = entry.path();
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         // One without a lock is half removed.
@@ -233,10 +272,10 @@ pub(super) fn sweep(sessions: &Path) {
             let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
             changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600)
         };
-        if if is_hidden { is_old() } else { is_free() } {
-            let _ = fs::remove_dir_all(&path);
-        }
-    }
+        if is_hidden { is_old() } else { is_free() }
+    };
+    let entries = fs::read_dir(sessions).into_iter().flatten().flatten();
+    entries.filter(is_left_over).map(|entry| entry.path()).collect()
 }
 
 impl PackageSet {

@@ -34,6 +34,8 @@ pub enum ToolError {
     Unapproved(String),
     #[error("'{}' defines no function: no line begins with `def NAME(`", .0.display())]
     NoFunction(PathBuf),
+    #[error("'{}' defines several functions: {}", file.display(), names.join(", "))]
+    SeveralFunctions { file: PathBuf, names: Vec<String> },
     #[error("'{}' is not a file", .0.display())]
     NoFile(PathBuf),
     #[error("'{}' is no skill of a function: it has no file scripts/NAME.py", .0.display())]
@@ -63,6 +65,9 @@ impl ToolError {
             }
             Self::NoScript(_) | Self::NoFunction(_) => {
                 Some("name the folder of a skill, or a file with one function".into())
+            }
+            Self::SeveralFunctions { .. } => {
+                Some("import a file for each of them; a function can define others inside".into())
             }
             Self::TooMany | Self::TooManyVersions => Some("remove some with `codebridge saved rm`".into()),
             _ => None,

@@ -21,13 +21,64 @@ pub(super) fn definition<'a>(name: &str, source: &'a str) -> Option<(String, &'a
     Some((format!("{prefix}{name}{head}"), &source[start + length..]))
 }
 
-/// Returns the name of the first function that a source defines.
-pub(super) fn first_definition(source: &str) -> Option<&str> {
-    source.lines().find_map(|line| {
-        let line = line.strip_prefix("async ").map_or(line, str::trim_start);
-        let (name, _) = line.strip_prefix("def ")?.split_once('(')?;
-        Some(name.trim())
-    })
+/// Returns the names of the functions that a source defines at its top level. Strings, comments and brackets may hold any text.
+pub(super) fn definitions(source: &str) -> Vec<&str> {
+    let (mut names, mut depth, mut at) = (Vec::new(), 0usize, 0);
+    let mut is_start = true;
+    while let Some(c) = source[at..].chars().next() {
+        let rest = &source[at..];
+        if is_start && depth == 0 {
+            names.extend(defined(rest));
+        }
+        is_start = false;
+        at += match c {
+            '#' => rest.find('\n').unwrap_or(rest.len()),
+            '"' | '\'' => string_length(rest),
+            // What it is before goes on: the end of a line, too.
+            '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => c.len_utf8(),
+        };
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '\n' => is_start = true,
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Returns the name of the function whose definition a line begins.
+fn defined(line: &str) -> Option<&str> {
+    let line = match line.strip_prefix("async") {
+        Some(rest) if rest.starts_with([' ', '\t']) => rest.trim_start_matches([' ', '\t']),
+        _ => line,
+    };
+    let rest = line.strip_prefix("def")?;
+    let name = rest.strip_prefix([' ', '\t'])?.trim_start_matches([' ', '\t']);
+    name.split(|c| !is_word(c)).next()
+}
+
+/// Returns the bytes of the string that a text begins with: to its end, that of its line, or that of the text.
+fn string_length(text: &str) -> usize {
+    let quote = &text[..1];
+    let long = quote.repeat(3);
+    let (quote, is_long) = match text.starts_with(&long) {
+        true => (long.as_str(), true),
+        false => (quote, false),
+    };
+    let mut at = quote.len();
+    while let Some(c) = text[at..].chars().next() {
+        if text[at..].starts_with(quote) {
+            return at + quote.len();
+        }
+        match c {
+            '\\' => at += 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
+            '\n' if !is_long => return at,
+            c => at += c.len_utf8(),
+        }
+    }
+    at
 }
 
 /// Returns what is before the colon that ends a definition, in one line, and the bytes up to there with the colon.
@@ -159,6 +210,23 @@ mod tests {
             assert_eq!(definition("f", source).map(|(head, _)| head).as_deref(), expected, "{source}");
         }
         assert_eq!(definition("f", &format!("def f({}): pass", "a".repeat(LONGEST_HEAD))), None);
+    }
+
+    #[test]
+    fn functions_of_the_top_level_are_found_by_their_names() {
+        for (source, names) in [
+            ("import re\n\n@cached\nasync  def f(a,\n  b=')'):\n    def g(): pass\n", &["f"][..]),
+            ("def f(): pass\ndef\tg (): pass", &["f", "g"]),
+            ("def f(): pass\nasync def f(): pass", &["f", "f"]),
+            ("def f():\n    r'''\ndef no(): \\'''\ndef no2():\n'''\nx = (\n1,\n)\ndef g(): 1", &["f", "g"]),
+            ("x = [\ndef no\n]\n# def no():\ny = 1 + \\\ndef no(): pass", &[]),
+            ("class A:\n    def no(self): pass\nif x:\n  def no(): pass\ndefine(1)\nasyncdef = 1", &[]),
+            ("'open\ndef f(): pass", &["f"]),
+            ("\"\"\"open\ndef no(): pass\\", &[]),
+            ("'ä\\ä'\ndef ü(): pass", &["ü"]),
+        ] {
+            assert_eq!(definitions(source), names, "{source}");
+        }
     }
 
     #[test]

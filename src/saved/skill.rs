@@ -10,6 +10,8 @@ use super::store::{SavedTool, check, read};
 /// Characters of the name of a skill, and of its description.
 const LONGEST_NAME: usize = 64;
 const LONGEST_DESCRIPTION: usize = 1_000;
+/// Functions that an error names.
+const MOST_NAMED: usize = 5;
 /// Files of a folder that are looked at.
 const MOST_FILES: usize = 1_000;
 
@@ -45,8 +47,15 @@ impl Skill {
 
     fn read_file(file: PathBuf) -> Result<Self, ToolError> {
         let source = source_of(&file)?;
-        let name = scan::first_definition(&source).filter(|name| check(name).is_ok());
-        let name = name.ok_or_else(|| ToolError::NoFunction(file.clone()))?.to_owned();
+        let name = match &scan::definitions(&source)[..] {
+            [] => return Err(ToolError::NoFunction(file)),
+            [name] => (*name).to_owned(),
+            names => {
+                let names = names.iter().take(MOST_NAMED).map(|name| (*name).to_owned()).collect();
+                return Err(ToolError::SeveralFunctions { file, names });
+            }
+        };
+        check(&name)?;
         Ok(Self { name, source, example: None, file })
     }
 
@@ -159,6 +168,9 @@ mod tests {
         fs::write(scripts.join("g.py"), "x = 1").unwrap();
         assert!(matches!(Skill::read(dir.path()), Err(ToolError::SeveralScripts { .. })));
         assert!(matches!(Skill::read(&scripts.join("g.py")), Err(ToolError::NoFunction(_))));
+        fs::write(scripts.join("g.py"), "def f(): pass\n\ndef g(): return f()\n").unwrap();
+        let several = Skill::read(&scripts.join("g.py")).unwrap_err();
+        assert!(several.to_string().ends_with("/g.py' defines several functions: f, g"), "{several}");
         assert!(matches!(Skill::read(Path::new("/dev/null")), Err(ToolError::NoFile(_))));
         assert!(matches!(Skill::read(&scripts.join("h.py")), Err(ToolError::Io { .. })));
     }

@@ -1,21 +1,25 @@
 //! Answers the requests of one client.
 
+mod as_task;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
-    ErrorData, Implementation, InitializeRequestParams, InitializeResult, InputRequiredResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, ErrorData, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, InputRequiredResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::arguments::{Asked, Timeouts, parse_arguments};
+use super::guard::guarded;
 use super::held::Held;
 use super::logs::LogReceiver;
 use super::offers::offers_of;
@@ -23,7 +27,8 @@ use super::payload::Payload;
 use super::peer_answers::PeerAnswers;
 use super::render::render;
 use super::rounds::{Round, Rounds, Step};
-use super::{progress, resources, tool, viewer};
+use super::tasks::Tasks;
+use super::{progress, resources, tasks, tool, viewer};
 use crate::mcp::server::Turn;
 use crate::session::{Authority, Caller, RunOutcome, RunPython, RunRequest};
 use crate::settings::{OutputMode, Settings};
@@ -47,6 +52,17 @@ fn client_of(context: &RequestContext<RoleServer>) -> Option<Arc<str>> {
     let of_peer = || context.peer.peer_info().map(|info| info.client_info.clone());
     let client = context.meta.client_info().or_else(of_peer)?;
     Some(format!("{} {}", client.name, client.version).into())
+}
+
+/// What a call says whose result has no space.
+const UNREAD: &str = "the answer is left out: this user has not read answers of 64 MiB\nhint: read the answers of other calls first; what the code did is done";
+
+/// Whether there is space for an answer until it is read.
+async fn has_space(held: Option<Held>, answer: &impl Serialize) -> bool {
+    match held {
+        Some(held) => held.add_result(answer).await,
+        None => true,
+    }
 }
 
 /// Refuses a method that newer clients do not have.
@@ -103,19 +119,21 @@ async fn in_turn(
 pub(super) struct McpHandler<P> {
     sessions: Arc<P>,
     id: ClientId,
-    logs: Arc<LogReceiver>,
+    logs: LogReceiver,
     rounds: Arc<Rounds>,
+    tasks: Arc<Tasks>,
     timeouts: Timeouts,
     output_mode: OutputMode,
     authority: Authority,
 }
 
 impl<P: RunPython> McpHandler<P> {
-    /// Returns the server of a client. Its calls that wait for answers are among `rounds`.
+    /// Returns the server of a client. Its calls that wait for answers are among `rounds`, those that it does not wait for among
+    /// `tasks`.
     pub(super) fn new(
         sessions: Arc<P>,
-        logs: Arc<LogReceiver>,
-        rounds: Arc<Rounds>,
+        logs: LogReceiver,
+        (rounds, tasks): (Arc<Rounds>, Arc<Tasks>),
         settings: &Settings,
     ) -> Self {
         let max = &settings.max_timeout;
@@ -129,7 +147,7 @@ impl<P: RunPython> McpHandler<P> {
         };
         let id = ClientId::next();
         let (output_mode, authority) = (*settings.output_mode, Authority::default());
-        Self { sessions, id, logs, rounds, timeouts, output_mode, authority }
+        Self { sessions, id, logs, rounds, tasks, timeouts, output_mode, authority }
     }
 
     /// Returns the same, for a client whose calls end with what it makes them with.
@@ -156,6 +174,8 @@ impl<P: RunPython> McpHandler<P> {
             trace: trace_of(&context),
             client: client_of(&context),
             authority: self.authority.clone(),
+            unattended: None,
+            until_end: false,
         };
         // Boxed, because the type of this future would be nested too deep for the compiler.
         let about = without_code(&asked);
@@ -198,6 +218,39 @@ impl<P: RunPython> McpHandler<P> {
         }
     }
 
+    async fn call(
+        &self,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if call.name != tool::RUN_PYTHON {
+            return Ok(self.refusal(format!("Unknown tool: {}", call.name)).into());
+        }
+        if let Some(name) = &call.request_state {
+            let round = self.rounds.resume(name, call.input_responses.unwrap_or_default());
+            return Ok(match round {
+                Some(round) => self.resume_round(round, context).await,
+                None => self.refusal("no call waits for these answers: make the call again".into()).into(),
+            });
+        }
+        let (asked, notes) = parse_arguments(call.arguments.unwrap_or_default(), self.timeouts);
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(message) => {
+                let refused = Payload { notices: notes, ..Payload::validation_error(message) };
+                return Ok(self.result(&refused).into());
+            }
+        };
+        if matches!(asked, Asked::Background(_)) && tasks::wants_task(&context) {
+            let task = self.begin_task(asked, notes, None, &context);
+            return Ok(tasks::task_or_result(&self.tasks, task, &context).await);
+        }
+        Ok(match offers_by_result(&context) {
+            Some(offers) => self.resume_round(self.begin(asked, notes, offers, &context), context).await,
+            None => self.run(asked, notes, context).await.into(),
+        })
+    }
+
     fn result(&self, payload: &Payload) -> CallToolResult {
         render(payload, self.output_mode)
     }
@@ -210,8 +263,12 @@ impl<P: RunPython> McpHandler<P> {
 impl<P: RunPython> ServerHandler for McpHandler<P> {
     #[expect(deprecated, reason = "clients of the versions before 2026-07-28 get log messages")]
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
-            ServerCapabilities::builder().enable_tools().enable_resources().enable_logging().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_logging()
+            .enable_tasks()
+            .build();
         let server = Implementation::new("codebridge", env!("CARGO_PKG_VERSION")).with_title("codebridge");
         ServerConfig::new(capabilities).with_server_info(server).with_instructions(tool::INSTRUCTIONS)
     }
@@ -258,28 +315,14 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if call.name != tool::RUN_PYTHON {
-            return Ok(self.refusal(format!("Unknown tool: {}", call.name)).into());
-        }
-        if let Some(name) = &call.request_state {
-            let round = self.rounds.resume(name, call.input_responses.unwrap_or_default());
-            return Ok(match round {
-                Some(round) => self.resume_round(round, context).await,
-                None => self.refusal("no call waits for these answers: make the call again".into()).into(),
-            });
-        }
-        let (asked, notes) = parse_arguments(call.arguments.unwrap_or_default(), self.timeouts);
-        let asked = match asked {
-            Ok(asked) => asked,
-            Err(message) => {
-                let refused = Payload { notices: notes, ..Payload::validation_error(message) };
-                return Ok(self.result(&refused).into());
+        let held = Held::of(&context.extensions);
+        let answer = guarded(self.call(call, context)).await?;
+        match &answer {
+            CallToolResponse::Complete(result) if !has_space(held, result).await => {
+                Ok(CallToolResult::error(vec![ContentBlock::text(format!("error: {UNREAD}"))]).into())
             }
-        };
-        Ok(match offers_by_result(&context) {
-            Some(offers) => self.resume_round(self.begin(asked, notes, offers, &context), context).await,
-            None => self.run(asked, notes, context).await.into(),
-        })
+            _ => Ok(answer),
+        }
     }
 
     async fn list_resources(
@@ -287,9 +330,12 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let mut resources = resources::list(&*self.sessions);
-        resources.extend(has_viewer(&context).then(viewer::resource));
-        Ok(ListResourcesResult::with_all_items(resources))
+        guarded(async {
+            let mut resources = resources::list(&*self.sessions);
+            resources.extend(has_viewer(&context).then(viewer::resource));
+            Ok(ListResourcesResult::with_all_items(resources))
+        })
+        .await
     }
 
     async fn list_resource_templates(
@@ -303,15 +349,46 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         if request.uri == viewer::URI {
             return Ok(ReadResourceResult::new(vec![viewer::contents()]).into());
         }
-        match resources::read(&*self.sessions, &request.uri).await {
-            Ok(contents) => Ok(ReadResourceResult::new(contents).into()),
+        let reading = guarded(async { Ok(resources::read(&*self.sessions, &request.uri).await) });
+        match reading.await? {
+            Ok(contents) => {
+                let contents = ReadResourceResult::new(contents);
+                match has_space(Held::of(&context.extensions), &contents).await {
+                    true => Ok(contents.into()),
+                    false => Err(ErrorData::internal_error(UNREAD, None)),
+                }
+            }
             Err(why) => Err(ErrorData::resource_not_found(why, Some(json!({ "uri": request.uri })))),
         }
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        tasks::get_task(&self.tasks, &request.task_id)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::update_task(&self.tasks, &request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::cancel_task(&self.tasks, &request.task_id)
     }
 
     /// Also gets requests of known methods whose parameters do not fit.
@@ -320,6 +397,13 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        let unread = guarded(async { self.answer_unread(&request, &context).await.transpose() });
+        if let Some(answer) = unread.await? {
+            return match has_space(Held::of(&context.extensions), &answer).await {
+                true => Ok(CustomResult::new(answer)),
+                false => Err(ErrorData::internal_error(UNREAD, None)),
+            };
+        }
         let method = request.method.as_str();
         match method {
             "tools/call" => {
@@ -337,7 +421,7 @@ impl<P: RunPython> ServerHandler for McpHandler<P> {
                 only_before_2026_07_28(method, &context)?;
                 Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
             }
-            "resources/read" | "completion/complete" => {
+            "resources/read" | "completion/complete" | "tasks/get" | "tasks/update" | "tasks/cancel" => {
                 Err(ErrorData::invalid_params(format!("malformed params of {method}"), None))
             }
             _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("no method {method}"), None)),

@@ -1,13 +1,14 @@
 //! Forwards the log messages of servers to the client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rmcp::model::{CustomNotification, ServerNotification};
 use rmcp::{Peer, RoleServer};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::upstream::Event;
 
@@ -19,22 +20,27 @@ const DEFAULT_LEVEL: usize = 1;
 /// The client of a connection, as far as it gets log messages.
 #[derive(Debug)]
 pub(super) struct LogReceiver {
-    peer: OnceLock<Peer<RoleServer>>,
+    /// Until the client is connected.
+    events: Mutex<Option<broadcast::Receiver<Event>>>,
+    forwarding: OnceLock<AbortOnDropHandle<()>>,
     /// Index in [`LEVELS`] of the least severe message that the client wants.
-    level: AtomicUsize,
-}
-
-impl Default for LogReceiver {
-    fn default() -> Self {
-        Self { peer: OnceLock::new(), level: AtomicUsize::new(DEFAULT_LEVEL) }
-    }
+    level: Arc<AtomicUsize>,
 }
 
 impl LogReceiver {
-    /// Takes a client of a protocol in which servers may send without being asked: one that opens with `initialize`.
+    pub(super) fn of(events: broadcast::Receiver<Event>) -> Self {
+        let level = Arc::new(AtomicUsize::new(DEFAULT_LEVEL));
+        Self { events: Mutex::new(Some(events)), forwarding: OnceLock::new(), level }
+    }
+
+    /// Forwards messages, as long as this is not dropped, to a client of a protocol in which servers may send without being asked:
+    /// one that opens with `initialize`.
     pub(super) fn connected(&self, peer: &Peer<RoleServer>) {
         // A second `initialize` comes from the same client.
-        let _ = self.peer.set(peer.clone());
+        if let Some(events) = self.events.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let forwarding = tokio::spawn(forward_logs(peer.clone(), Arc::clone(&self.level), events));
+            let _ = self.forwarding.set(AbortOnDropHandle::new(forwarding));
+        }
     }
 
     /// Sets the least severe level that the client wants.
@@ -43,27 +49,25 @@ impl LogReceiver {
             self.level.store(index, Ordering::Relaxed);
         }
     }
+}
 
-    /// Forwards log messages until there can be no more.
-    pub(super) async fn forward_logs(self: Arc<Self>, mut events: broadcast::Receiver<Event>) {
-        loop {
-            match events.recv().await {
-                Ok(Event::Log { server, level, logger, data }) => {
-                    self.forward(&server, &level, logger.as_deref(), data).await;
-                }
-                Ok(Event::ToolsChanged { .. }) | Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return,
-            }
+/// Forwards log messages until there can be no more.
+async fn forward_logs(
+    peer: Peer<RoleServer>,
+    wanted: Arc<AtomicUsize>,
+    mut events: broadcast::Receiver<Event>,
+) {
+    loop {
+        let (server, level, logger, data) = match events.recv().await {
+            Ok(Event::Log { server, level, logger, data }) => (server, level, logger, data),
+            Ok(Event::ToolsChanged { .. }) | Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        let level = index_of(&level).unwrap_or(DEFAULT_LEVEL);
+        if level < wanted.load(Ordering::Relaxed) {
+            continue;
         }
-    }
-
-    async fn forward(&self, server: &str, level: &str, logger: Option<&str>, data: Value) {
-        let Some(peer) = self.peer.get() else { return };
-        let level = index_of(level).unwrap_or(DEFAULT_LEVEL);
-        if level < self.level.load(Ordering::Relaxed) {
-            return;
-        }
-        let logger = logger.map_or_else(|| server.to_owned(), |logger| format!("{server}: {logger}"));
+        let logger = logger.map_or_else(|| server.to_string(), |logger| format!("{server}: {logger}"));
         let params = json!({ "level": LEVELS[level], "logger": logger, "data": data });
         let message = CustomNotification::new("notifications/message", Some(params));
         // The client may be gone.

@@ -8,6 +8,7 @@ mod guard;
 mod handler;
 mod held;
 mod http;
+mod http_sessions;
 mod logs;
 mod offers;
 mod outputs;
@@ -18,6 +19,7 @@ mod render;
 mod resources;
 mod rounds;
 mod serve;
+mod tasks;
 mod tool;
 mod viewer;
 

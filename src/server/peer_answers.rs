@@ -1,8 +1,9 @@
 //! Asks a client by requests, which clients take that open with `initialize`.
 
-use rmcp::model::{CustomRequest, ServerRequest};
+use rmcp::model::{CustomNotification, CustomRequest, ServerNotification, ServerRequest};
 use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
 use rmcp::{Peer, RoleServer};
+use serde_json::json;
 
 use super::offers::{offers_of, supports};
 use crate::upstream::{Answering, Answers, ClientId, Offers, Question, Refusal};
@@ -51,6 +52,18 @@ impl Answers for PeerAnswers {
                 Err(error) => Err(failed(&error)),
             }
         })
+    }
+
+    fn page_done(&self, id: &str) {
+        if !self.offers.elicitation_by_url {
+            return;
+        }
+        let (peer, params) = (self.peer.clone(), json!({ "elicitationId": id }));
+        tokio::spawn(async move {
+            let done = CustomNotification::new("notifications/elicitation/complete", Some(params));
+            // A client that is gone needs to know nothing.
+            let _ = peer.send_notification(ServerNotification::CustomNotification(done)).await;
+        });
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) async fn forward_progress<T>(
 
 /// The latest line to show.
 #[derive(Debug, Default)]
-struct Latest {
+pub(super) struct Latest {
     line: String,
     /// The beginning of an unfinished line, as far as it is shown.
     unfinished: Vec<u8>,
@@ -90,7 +90,7 @@ struct Latest {
 }
 
 impl Latest {
-    fn take_in(&mut self, event: Progress) {
+    pub(super) fn take_in(&mut self, event: Progress) {
         match event {
             Progress::Preparing(what) => self.set(what),
             Progress::Calling(what) => {
@@ -141,6 +141,11 @@ impl Latest {
         if !line.is_empty() {
             self.set(line);
         }
+    }
+
+    /// Returns the line if it has changed since the last call.
+    pub(super) fn take_change(&mut self) -> Option<String> {
+        self.changed.then(|| self.message())
     }
 
     fn message(&mut self) -> String {

@@ -133,6 +133,8 @@ impl Round {
             trace,
             client: name,
             authority,
+            unattended: None,
+            until_end: false,
         };
         let run = run(caller);
         let running = Running { run, asked, replies: HashMap::new(), cancel: cancel.clone() };

@@ -7,9 +7,7 @@ use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
-use super::guard::Guarded;
 use super::handler::McpHandler;
 use super::logs::LogReceiver;
 use crate::mcp::server::LineTransport;
@@ -57,9 +55,7 @@ where
     let stop = stop.child_token();
     let broken = CancellationToken::new();
     let transport = LineTransport::new(connection.input, connection.output, broken.clone());
-    let logs = Arc::<LogReceiver>::default();
-    let _forwarding = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&logs).forward_logs(events)));
-    let service = Guarded(McpHandler::new(sessions, logs, Arc::default(), settings));
+    let service = McpHandler::new(sessions, LogReceiver::of(events), Default::default(), settings);
     let served = {
         let serving = serve_until_closed(service, transport, stop.clone());
         tokio::pin!(serving);
@@ -79,7 +75,7 @@ where
 }
 
 async fn serve_until_closed<P, R>(
-    service: Guarded<McpHandler<P>>,
+    service: McpHandler<P>,
     transport: LineTransport<R>,
     stop: CancellationToken,
 ) -> Result<(), ServeError>

@@ -28,9 +28,9 @@ mod slots;
 
 pub use background::{RecordedRun, RecordedState, Records};
 pub use call::{
-    Authority, Caller, ChangedFile, ChangedFiles, Clamped, Display, Failure, FileError, FileIn, FilePart,
-    Form, Input, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython, RunRequest,
-    RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
+    Authority, Caller, ChangedFile, ChangedFiles, Clamped, Display, ExampleEnd, Failure, FileError, FileIn,
+    FilePart, Form, Input, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython,
+    RunRequest, RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
 };
 pub use launch::{Launcher, cache_dir};
 pub use listed::ListedSession;

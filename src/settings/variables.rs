@@ -65,13 +65,15 @@ const SANDBOXES: Commands =
 /// Settings of calls of tools.
 const CALLING: Commands = Commands::Only(&["serve", "exec", "workflow", "call", "saved"]);
 /// Settings that say which engines there are.
-const ENGINES: Commands =
-    Commands::Only(&["serve", "exec", "workflow", "doctor", "ps", "reap", "packages", "replay", "saved"]);
+const ENGINES: Commands = Commands::Only(&[
+    "serve", "exec", "workflow", "doctor", "ps", "reap", "gc", "packages", "replay", "saved",
+]);
 /// Settings of the search for servers.
 const FINDING: Commands = Commands::Only(&["serve", "exec", "workflow", "servers"]);
 /// Settings of MCP servers.
 const SERVERS: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "policy", "saved", "search-model",
+    "gc",
 ]);
 /// Settings of searches for tools.
 const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools", "search-model"]);
@@ -79,7 +81,7 @@ const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token", "saved", "search-model",
+    "replay", "token", "saved", "search-model", "gc",
 ]);
 /// Settings of what code may do.
 const GOVERNED: Commands =
@@ -87,7 +89,7 @@ const GOVERNED: Commands =
 /// Settings of what is recorded.
 const AUDITED: Commands = Commands::Only(&["serve", "exec", "workflow", "doctor", "call", "saved"]);
 /// Settings of artifacts.
-const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "workflow", "artifact"]);
+const ARTIFACTS: Commands = Commands::Only(&["serve", "exec", "workflow", "artifact", "gc"]);
 /// Settings of code that may run for long.
 const LASTING: Commands = Commands::Only(&["serve", "workflow"]);
 

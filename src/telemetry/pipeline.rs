@@ -16,7 +16,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::instruments::Instruments;
 use super::plan::{Plan, Target};
@@ -75,31 +75,14 @@ impl Pipeline {
             .clone()
             .map(|provider| spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_LIMIT)));
         let metrics = self.metrics.clone().map(|provider| spawn_blocking(move || provider.shutdown()));
-        self.wait(async {
-            // Failures were warned about when they happened.
-            if let Some(traces) = traces {
-                let _ = traces.await;
-            }
-            if let Some(metrics) = metrics {
-                let _ = metrics.await;
-            }
-        })
-        .await;
+        self.wait(both(traces, metrics)).await;
     }
 
     /// Sends what there is; returns why the collector did not take it.
     pub(super) async fn check(&self) -> Option<String> {
         let traces = self.traces.clone().map(|provider| spawn_blocking(move || provider.force_flush()));
         let metrics = self.metrics.clone().map(|provider| spawn_blocking(move || provider.force_flush()));
-        let sent = async {
-            if let Some(traces) = traces {
-                let _ = traces.await;
-            }
-            if let Some(metrics) = metrics {
-                let _ = metrics.await;
-            }
-        };
-        match self.wait(sent).await {
+        match self.wait(both(traces, metrics)).await {
             true => self.sender.last_error(),
             false => Some(self.late()),
         }
@@ -119,6 +102,16 @@ impl Pipeline {
     }
 }
 
+/// Waits for what there is of two tasks. Failures were warned about when they happened.
+async fn both<A, B>(first: Option<JoinHandle<A>>, second: Option<JoinHandle<B>>) {
+    if let Some(first) = first {
+        let _ = first.await;
+    }
+    if let Some(second) = second {
+        let _ = second.await;
+    }
+}
+
 /// Returns what the telemetry is about: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, and the version.
 fn resource(service: Option<&str>) -> Resource {
     let own = Resource::builder_empty()
@@ -135,21 +128,29 @@ fn resource(service: Option<&str>) -> Resource {
     }
 }
 
-fn traces(
+/// Sets where an exporter sends to, and through what.
+fn sending<B: WithHttpConfig + WithExportConfig>(
+    exporter: B,
     target: &Target,
     plan: &Plan,
     sender: &Sender,
-    resource: &Resource,
-) -> Result<SdkTracerProvider, ExporterBuildError> {
-    let exporter = SpanExporter::builder()
-        .with_http()
+) -> B {
+    exporter
         .with_shared_http_client(Arc::new(sender.clone()) as Arc<dyn HttpClient>)
         .with_retry_policy(RetryPolicy::disabled())
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(target.endpoint.to_string())
         .with_headers(target.headers.clone())
         .with_timeout(plan.limit)
-        .build()?;
+}
+
+fn traces(
+    target: &Target,
+    plan: &Plan,
+    sender: &Sender,
+    resource: &Resource,
+) -> Result<SdkTracerProvider, ExporterBuildError> {
+    let exporter = sending(SpanExporter::builder().with_http(), target, plan, sender).build()?;
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.clone()).build())
 }
 
@@ -159,14 +160,6 @@ fn metrics(
     sender: &Sender,
     resource: &Resource,
 ) -> Result<SdkMeterProvider, ExporterBuildError> {
-    let exporter = MetricExporter::builder()
-        .with_http()
-        .with_shared_http_client(Arc::new(sender.clone()) as Arc<dyn HttpClient>)
-        .with_retry_policy(RetryPolicy::disabled())
-        .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(target.endpoint.to_string())
-        .with_headers(target.headers.clone())
-        .with_timeout(plan.limit)
-        .build()?;
+    let exporter = sending(MetricExporter::builder().with_http(), target, plan, sender).build()?;
     Ok(SdkMeterProvider::builder().with_periodic_exporter(exporter).with_resource(resource.clone()).build())
 }

@@ -4,6 +4,7 @@
 //! everything that it wants before it holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use reqwest::Url;
 use serde_json::{Map, Value, json};
@@ -14,6 +15,7 @@ use super::export::has_credential;
 use super::naming::{name_of_command, name_of_url, short_name};
 use super::pool::is_credential;
 use super::registry::{Entry, RegistryError};
+use crate::audit::AuditError;
 
 /// A server that code wants to add.
 #[derive(Debug, Clone)]
@@ -78,6 +80,8 @@ pub enum AddError {
     AskedTooOften,
     #[error("nobody can be asked whether to add the server '{0}'")]
     NobodyToAsk(String),
+    #[error("the server '{0}' was not added: {1}")]
+    Unrecorded(String, Arc<AuditError>),
 }
 
 impl AddError {
@@ -92,6 +96,7 @@ impl AddError {
             Self::Needs { .. } | Self::Credential => {
                 Some("ask the user to run `codebridge servers add`, which asks for credentials".into())
             }
+            Self::Unrecorded(_, why) => Some(why.hint()),
             Self::NoName => Some("pass name=…".into()),
             Self::NobodyToAsk(_) => {
                 Some("ask the user to run `codebridge servers add`, or to use a client that can show forms (elicitation)".into())

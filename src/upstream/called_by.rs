@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::unattended::Unattended;
 use crate::audit::RunFacts;
 use crate::policy::{Approvals, Caller, LOCAL, RunUse};
 use crate::telemetry::TraceContext;
@@ -23,6 +24,8 @@ pub struct CalledBy {
     pub trace: TraceContext,
     /// What the audit log says of the run.
     pub facts: Arc<RunFacts>,
+    /// Set in runs that nobody has asked for.
+    pub unattended: Option<Arc<Unattended>>,
 }
 
 /// The line of code that makes a call.
@@ -45,6 +48,7 @@ impl Default for CalledBy {
             line: None,
             trace: TraceContext::default(),
             facts: Arc::new(RunFacts { principal: LOCAL.into(), ..RunFacts::default() }),
+            unattended: None,
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum Denied {
     NobodyToAsk { rule: RuleName },
     #[error("the rule at {rule} asks the user, and the arguments are too long to be read")]
     TooLarge { rule: RuleName },
+    #[error("nobody has asked for this run, and it may change something")]
+    Unattended,
 }
 
 impl Denied {
@@ -62,7 +64,8 @@ impl Denied {
             | Self::Pins(_)
             | Self::Refused { .. }
             | Self::AskedTooOften { .. }
-            | Self::Unanswered { .. } => None,
+            | Self::Unanswered { .. }
+            | Self::Unattended => None,
         }
     }
 }

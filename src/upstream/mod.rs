@@ -12,6 +12,7 @@
 //! pool                                            connections, calls, lists of tools
 //! openapi                                         OpenAPI documents as servers
 //! catalog                                         documentation of tools, on disk
+//! unattended                                      runs that nobody has asked for
 //! error, meaning, search                          which tools fit a query: by a sentence encoder, by words
 //! naming                                          names for new servers
 //! login                                           logins to remote servers
@@ -50,6 +51,7 @@ pub mod registry;
 pub mod search;
 mod shell;
 mod tool_doc;
+mod unattended;
 mod written;
 
 pub use additions::{AddError, NewFrom, NewServer};
@@ -57,7 +59,7 @@ pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use called_by::{CalledBy, CodeLine};
 pub use denied::Denied;
-pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, UnknownServer};
+pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, ToTest, UnknownServer};
 pub use error::{Remedy, UpstreamError};
 pub use events::Event;
 pub use export::{Exported, export, has_credential};
@@ -76,6 +78,7 @@ pub use raw_arguments::{RawArguments, RawArgumentsError, range_in};
 pub use recorded::{Recorded, RecordedCall};
 pub use shell::{login_command, shell_word, trust_command};
 pub use tool_doc::{About, DocKind, ToolDoc};
+pub use unattended::Unattended;
 pub use written::{WrittenError, written_arguments};
 
 pub use crate::mcp::client::ServerProgress;

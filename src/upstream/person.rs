@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use codebridge_runtimes::random_hex;
 use serde_json::{Value, json};
 
 use super::questions::{Answers, BRIDGE, Question};
@@ -69,13 +68,13 @@ pub(super) async fn ask_person(answers: &dyn Answers, request: &str) -> Decision
     }
 }
 
-/// Shows a page, which the client opens if the person wants it:
+/// Shows a page, which the client opens if the person wants it, and says so when the page has done its work, with this id:
 /// <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>.
-pub(super) async fn ask_with_page(answers: &dyn Answers, message: &str, url: &str) -> Decision {
+pub(super) async fn ask_with_page(answers: &dyn Answers, message: &str, url: &str, id: &str) -> Decision {
     if !answers.offers().elicitation_by_url {
         return Decision::NotAsked;
     }
-    let page = json!({ "mode": "url", "message": message, "url": url, "elicitationId": random_hex::<16>() });
+    let page = json!({ "mode": "url", "message": message, "url": url, "elicitationId": id });
     let question =
         Question { server: BRIDGE.into(), method: "elicitation/create".into(), params: Some(page) };
     match tokio::time::timeout(ANSWER_LIMIT, answers.answer(question)).await {

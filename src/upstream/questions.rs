@@ -129,6 +129,9 @@ pub trait Answers: fmt::Debug + Send + Sync + 'static {
 
     /// Asks the client. Dropped when the server withdraws its question.
     fn answer(&self, question: Question) -> Answering<'_>;
+
+    /// Says that what the person did on a page is done. There may be nobody who notices.
+    fn page_done(&self, _id: &str) {}
 }
 
 /// Refuses every question: for clients that answer none, and for the command line.

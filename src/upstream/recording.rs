@@ -179,6 +179,7 @@ fn verdict_of(why: &Denied) -> (&'static str, Option<String>) {
         Denied::Unanswered { rule } => ("unanswered", Some(rule.to_string())),
         Denied::NobodyToAsk { rule } => ("nobody-to-ask", Some(rule.to_string())),
         Denied::TooLarge { rule } => ("too-large", Some(rule.to_string())),
+        Denied::Unattended => ("unattended", None),
     }
 }
 

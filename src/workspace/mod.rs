@@ -13,7 +13,7 @@ mod governed;
 mod quotas;
 mod usage;
 
-pub use folder::folder_of;
+pub use folder::{folder_of, principals};
 pub use governed::{Governed, RunCounts};
 pub use quotas::{Load, Quotas};
 

@@ -9,6 +9,7 @@ mod catalogue;
 mod mounts;
 mod quick;
 mod sessions;
+mod table;
 
 use crate::harness::Suite;
 
@@ -16,4 +17,5 @@ pub(crate) fn register(suite: &mut Suite) {
     mounts::register(suite);
     quick::register(suite);
     sessions::register(suite);
+    table::register(suite);
 }

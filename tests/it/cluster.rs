@@ -1,11 +1,13 @@
 //! What only a real cluster shows, for `tests/cluster`: refusals of the API server, and pods that end in the middle of a run.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::bridge::{Bridge, PendingCall};
 use crate::harness::host::instance_of;
-use crate::harness::matrix::{Kind, Runtime};
+use crate::harness::matrix::{Kind, Machine, Runtime};
 use crate::harness::{Suite, TestEnv, eventually};
 use crate::{python, tests};
 
@@ -21,10 +23,23 @@ pub(crate) fn register(suite: &mut Suite) {
             an_image_that_cannot_be_pulled_is_named,
             a_pod_without_a_node_says_why,
             a_pod_that_is_deleted_ends_its_run_with_the_reason,
+            a_quota_that_is_used_up_is_named,
+            a_pod_that_is_evicted_ends_its_run_with_the_reason,
+            a_pod_that_makes_room_for_another_ends_its_run_with_the_reason,
+            nodes_can_apply_our_profile,
         ],
     );
     for row in rows {
-        suite.on_alone(row, "cluster", tests![an_api_server_that_restarts_costs_the_session_at_most]);
+        suite.on_alone(
+            row,
+            "cluster",
+            tests![
+                an_api_server_that_restarts_costs_the_session_at_most,
+                a_node_that_is_lost_costs_the_session_at_most,
+                a_network_that_enforces_the_policy_is_noticed,
+                reap_removes_the_network_policy,
+            ],
+        );
     }
 }
 
@@ -34,13 +49,181 @@ fn kubectl(env: &TestEnv, words: &[&str]) -> String {
     env.run(["kubectl", "--context=lab", "--namespace=sandboxes"].iter().chain(words).copied()).ok()
 }
 
-fn doctor_says_which_walls_hold(env: &TestEnv) {
-    let output = env.bridge().args(&["doctor", "--json"]).command().run(env.guard());
+/// Creates an object, or changes it.
+fn apply(env: &TestEnv, name: &str, object: &Value) {
+    let file = env.write(name, object.to_string());
+    let _ = kubectl(env, &["apply", &format!("--filename={}", file.display())]);
+}
+
+/// A script that changes the cluster under test.
+fn cluster(env: &TestEnv, word: &str) {
+    let script = std::env::var("CODEBRIDGE_TEST_CLUSTER_SCRIPT").unwrap();
+    let _ = env.run([script.as_str(), word]).ok();
+}
+
+/// What `doctor` says of the walls around pods.
+fn walls(env: &TestEnv, variables: &[(&str, &str)]) -> Value {
+    let mut bridge = env.bridge().args(&["doctor", "--json"]);
+    for (name, value) in variables {
+        bridge = bridge.var(name, *value);
+    }
+    let output = bridge.command().run(env.guard());
     let said: Value = serde_json::from_str(&output.diagnosed()).unwrap();
-    let walls = &said["runtimes"][0]["works"]["walls"];
-    assert_eq!((&walls["filter"], &walls["policy"]), (&json!(true), &json!(false)), "{said}");
-    assert!(walls["answered"][0].as_str().unwrap().starts_with("the node at"), "{said}");
+    let walls = said["runtimes"][0]["works"]["walls"].clone();
+    assert!(walls.is_object(), "{said}");
+    walls
+}
+
+/// What a pod of this cluster reaches without the filter.
+const NEIGHBOURS: [&str; 4] =
+    ["the API server at 10.98.0.1", "the name server at 10.98.0.10", "the node at ", "another pod at "];
+
+fn assert_names(names: &Value, wanted: &[&str]) {
+    let names: Vec<&str> = names.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for start in wanted {
+        assert!(names.iter().any(|name| name.starts_with(start)), "{start} is missing in {names:?}");
+    }
+}
+
+fn doctor_says_which_walls_hold(env: &TestEnv) {
+    let walls = walls(env, &[]);
+    assert_eq!(
+        (&walls["filter"], &walls["policy"], &walls["profile"]),
+        (&json!(true), &json!(false), &json!(false))
+    );
+    assert_names(&walls["tried"], &NEIGHBOURS);
+    assert_names(&walls["answered"], &NEIGHBOURS);
     assert!(kubectl(env, &["get", "networkpolicy"]).contains("codebridge-no-network"));
+}
+
+fn a_network_that_enforces_the_policy_is_noticed(env: &TestEnv) {
+    struct Enforced<'a>(&'a TestEnv);
+    impl Drop for Enforced<'_> {
+        fn drop(&mut self) {
+            cluster(self.0, "admit");
+        }
+    }
+    cluster(env, "enforce");
+    let enforced = Enforced(env);
+    let walls = walls(env, &[]);
+    assert_names(&walls["tried"], &NEIGHBOURS);
+    assert_eq!((&walls["policy"], &walls["answered"]), (&json!(true), &json!([])), "{walls}");
+    let bridge = env.bridge().start();
+    assert_eq!(bridge.run("40 + 2").ok(), "42");
+    bridge.close();
+    drop(enforced);
+}
+
+fn reap_removes_the_network_policy(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    assert_eq!(bridge.run("40 + 2").ok(), "42");
+    bridge.close();
+    assert!(kubectl(env, &["get", "networkpolicy"]).contains("codebridge-no-network"));
+    let output = env.bridge().args(&["reap", "--all"]).command().run(env.guard());
+    assert!(output.status.success(), "{output:?}");
+    assert!(!kubectl(env, &["get", "networkpolicy"]).contains("codebridge-no-network"));
+}
+
+fn nodes_can_apply_our_profile(env: &TestEnv) {
+    let profile = env.bridge().args(&["doctor", "--seccomp-profile"]).command().run(env.guard()).ok();
+    let folder = Machine::get().kubeconfig.as_ref().unwrap().with_file_name("kubelet/seccomp");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("codebridge.json"), profile).unwrap();
+    let file = env.write("pod.toml", "localhostProfile = \"codebridge.json\"\n");
+    let chosen = [("MCP_BRIDGE_POD", file.to_str().unwrap())];
+    let walls = walls(env, &chosen);
+    assert_eq!((&walls["profile"], &walls["answered"]), (&json!(true), &json!([])), "{walls}");
+    let bridge = env.bridge().var("MCP_BRIDGE_POD", &file).start();
+    assert_eq!(bridge.run("import subprocess; subprocess.run(['echo', '42']).returncode").ok(), "42\n0");
+    let _ = bridge.run("import socket; socket.socket()").expect("error").because("no network");
+    bridge.close();
+    let file = env.write("other.toml", "localhostProfile = \"nosuch.json\"\n");
+    let said = refusal(env, &[("MCP_BRIDGE_POD", file.to_str().unwrap())]);
+    assert!(said.contains("nosuch.json") && said.contains("pod codebridge-"), "{said}");
+}
+
+fn a_quota_that_is_used_up_is_named(env: &TestEnv) {
+    let hard = json!({ "pods": "0" });
+    apply(
+        env,
+        "full.json",
+        &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "full" } }),
+    );
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few", "namespace": "full" },
+        "spec": { "hard": hard }, "status": { "hard": hard, "used": hard },
+    });
+    let file = env.write("quota.json", quota.to_string());
+    let file = format!("--filename={}", file.display());
+    let _ = env.run(["kubectl", "--context=lab", "--namespace=full", "apply", &file]).ok();
+    // Without the controllers of a cluster nobody else says how much is used.
+    let status = "/api/v1/namespaces/full/resourcequotas/few/status";
+    let _ = env.run(["kubectl", "--context=lab", "replace", "--raw", status, &file]).ok();
+    let said = refusal(env, &[("MCP_BRIDGE_RUNTIME", "kubernetes:lab/full")]);
+    assert!(said.contains("exceeded quota: few") && said.contains("raise the quota"), "{said}");
+}
+
+/// What a run says whose pod the cluster ends, and that the next call has a new one.
+fn ended_by_the_cluster(bridge: &Bridge, call: PendingCall) -> String {
+    let said = call.outcome().expect("error").error().to_string();
+    assert_eq!(bridge.run("40 + 2").noting("is new").ok(), "42");
+    said
+}
+
+fn a_pod_that_is_evicted_ends_its_run_with_the_reason(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let call =
+        bridge.start_until_ready("main", python!("cluster", "too_many_files"), json!({ "timeout": 110 }));
+    let said = ended_by_the_cluster(&bridge, call);
+    assert!(said.contains("Evicted") && said.contains("exceeds the limit"), "{said}");
+    bridge.close();
+}
+
+fn a_pod_that_makes_room_for_another_ends_its_run_with_the_reason(env: &TestEnv) {
+    let words = ["get", "nodes", "--output=jsonpath={.items[0].status.allocatable.memory}"];
+    let kibibytes: u64 = kubectl(env, &words).trim().trim_end_matches("Ki").parse().unwrap();
+    let most = format!("{}", kibibytes / 10 * 6 * 1024);
+    apply(
+        env,
+        "class.json",
+        &json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": { "name": "codebridge-test-high" }, "value": 1000,
+        }),
+    );
+    let bridge = env.bridge().var("MCP_BRIDGE_MEMORY", &most).start();
+    let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+    let name = "greedy";
+    apply(
+        env,
+        "greedy.json",
+        &json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+            "spec": {
+                "priorityClassName": "codebridge-test-high", "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "x", "image": "codebridge.test/pause:1", "imagePullPolicy": "Never",
+                    "resources": { "requests": { "memory": most } },
+                }],
+            },
+        }),
+    );
+    let said = call.outcome().expect("error").error().to_string();
+    let _ = kubectl(env, &["delete", "pod", name, "--grace-period=0", "--force"]);
+    assert!(said.contains("reempt") && said.contains("pod codebridge-"), "{said}");
+    bridge.close();
+}
+
+fn a_node_that_is_lost_costs_the_session_at_most(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+    cluster(env, "stop-node");
+    let said = call.outcome().expect("error").error().to_string();
+    cluster(env, "start-node");
+    assert!(said.contains("pod codebridge-") && said.contains("node codebridge-node"), "{said}");
+    let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
+    eventually("the next call starts a new session", LIMIT, works);
+    bridge.close();
 }
 
 /// What a bridge says that cannot start a sandbox.
@@ -92,10 +275,9 @@ fn a_pod_that_is_deleted_ends_its_run_with_the_reason(env: &TestEnv) {
 }
 
 fn an_api_server_that_restarts_costs_the_session_at_most(env: &TestEnv) {
-    let script = std::env::var("CODEBRIDGE_TEST_CLUSTER_SCRIPT").unwrap();
     let bridge = env.bridge().start();
     let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
-    let _ = env.run([script.as_str(), "restart-api"]).ok();
+    cluster(env, "restart-api");
     let said = call.outcome().expect("error").error().to_string();
     assert!(said.contains("the sandbox went away") || said.contains("pod "), "{said}");
     let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());

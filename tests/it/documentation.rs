@@ -114,7 +114,11 @@ fn the_readme_lists_every_topic(_: &TestEnv) {
 /// Every link to a file of the repository, and every `codebridge help TOPIC`.
 fn links_lead_to_files(_: &TestEnv) {
     let topics = TOPICS.iter().map(|topic| format!("src/help/{}.md", topic.name));
-    let pages = ["README.md", "CONTRIBUTING.md", "tests/README.md", "bench/README.md"].map(String::from);
+    let pages = [
+        "README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md", "tests/ATTACKS.md",
+        "bench/README.md",
+    ]
+    .map(String::from);
     for page in topics.chain(pages) {
         let text = read(&page);
         let folder = root().join(&page).parent().unwrap().to_path_buf();

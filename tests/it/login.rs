@@ -31,7 +31,11 @@ pub(crate) fn register(suite: &mut Suite) {
             each_user_has_logins_of_its_own,
         ],
     );
-    suite.on(&[Runtime::of_user(Kind::Crun)], "login", tests![a_client_that_shows_pages_shows_the_login]);
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "login",
+        tests![a_client_that_shows_pages_shows_the_login, exec_in_a_terminal_opens_the_login_and_goes_on],
+    );
 }
 
 const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
@@ -188,6 +192,9 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
 
     assert_eq!(place.run(&["servers", "logout", "web"]).ok(), "logged out of 'web'\n");
     assert!(place.files("MCPs").is_empty());
+    let folder = env.home().join("MCPs/principals/ann");
+    let log = place.run(&["audit", "--state-dir", folder.to_str().unwrap()]).ok();
+    assert!(log.contains("  server web (") && log.contains("logged-in  approved"), "{log}");
     assert_eq!(place.seen("POST /token/revocation 200"), 1);
     refused(&place.run(&["call", "web.whoami"]), hint);
 }
@@ -375,10 +382,38 @@ fn a_client_that_shows_pages_shows_the_login(env: &TestEnv) {
     browser.argv.extend([format!("{FAKES}/browser.py"), url.to_owned()].map(OsString::from));
     browser.run(env.guard()).ok();
     assert_eq!(pending.outcome().ok(), "'alice'");
+    let done = eventually("a notification", env.guard().left(), || {
+        let mut said = bridge.unasked().into_iter();
+        said.find(|message| message["method"] == "notifications/elicitation/complete")
+    });
+    assert_eq!(done["params"]["elicitationId"], shown["params"]["elicitationId"]);
 
     // The token is not in the sandbox, nor in what the client reads.
     let look = "import os, pathlib\nstr(dict(os.environ)) + ''.join(p.read_text() for p in pathlib.Path('/proc/self').glob('environ'))";
     let token = place.login()["access_token"].as_str().unwrap().to_owned();
     assert!(!bridge.run(look).ok().contains(&token) && !bridge.log().contains(&token));
     bridge.close();
+    let log = place.run(&["audit"]).ok();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("  server web (")).collect();
+    assert!(lines.len() == 1 && lines[0].ends_with("  logged-in  approved"), "{log}");
+}
+
+fn exec_in_a_terminal_opens_the_login_and_goes_on(env: &TestEnv) {
+    let place = Place::new(env, &json!({}));
+    let exec = "exec --server web -c 'print(await mcp_web.whoami())'";
+    let asked = |answer: &[u8]| {
+        let mut terminal = env.command("script");
+        let line = format!("{} {exec}", env.binary().display());
+        terminal.argv.extend(["-q", "-e", "-c", &line, "/dev/null"].map(Into::into));
+        terminal.env.extend(place.command(&[], "alice").env);
+        terminal.run_typing(env.guard(), "Open this page in a browser? [y/N]", answer)
+    };
+    let refused = asked(b"n\n");
+    assert!(
+        refused.code() == Some(1) && refused.stdout.contains("codebridge servers login web"),
+        "{refused}"
+    );
+    let logged_in = asked(b"y\n");
+    assert!(logged_in.code() == Some(0) && logged_in.stdout.contains("\nalice\r\n"), "{logged_in}");
+    assert_eq!(place.call("web.whoami"), "alice");
 }

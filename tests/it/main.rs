@@ -29,12 +29,16 @@ mod documentation;
 mod exec_scripts;
 mod execution;
 mod fakes;
+mod faults;
 mod files;
+mod find_registry;
 mod find_servers;
 mod floods;
+mod gc;
 mod help;
 mod http;
 mod http_bounds;
+mod http_users;
 mod image_store;
 mod images;
 mod in_container;
@@ -65,6 +69,7 @@ mod recipes;
 mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
+mod replay;
 mod repository;
 mod resources;
 mod rootless_docker;
@@ -76,7 +81,9 @@ mod sessions;
 mod setup;
 mod shares;
 mod spares;
+mod state_folder;
 mod structure;
+mod tasks;
 mod telemetry;
 mod trust;
 mod two_bridges;
@@ -122,12 +129,16 @@ const TOPICS: &[fn(&mut Suite)] = &[
     exec_scripts::register,
     execution::register,
     fakes::register,
+    faults::register,
     files::register,
+    find_registry::register,
     find_servers::register,
     floods::register,
+    gc::register,
     help::register,
     http::register,
     http_bounds::register,
+    http_users::register,
     oidc::register,
     images::register,
     in_container::register,
@@ -152,6 +163,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     reaper::register,
     remote_ssh_refusals::register,
     repository::register,
+    replay::register,
     resources::register,
     rootless_docker::register,
     saved_tools::register,
@@ -161,8 +173,10 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    state_folder::register,
     spares::register,
     structure::register,
+    tasks::register,
     telemetry::register,
     trust::register,
     two_bridges::register,

@@ -18,20 +18,37 @@ const MOST_IDLE_MEMORY: u64 = 60 << 20;
 
 /// The guest's test modules; each one on each interpreter is a test of its own.
 const GUEST_TESTS: &[&str] = &[
-    "test_async", "test_bridge", "test_cells", "test_interrupts", "test_processes", "test_servers",
-    "test_start",
+    "test_artifacts", "test_async", "test_bridge", "test_cells", "test_display", "test_files",
+    "test_interrupts", "test_notebook", "test_offers", "test_packages", "test_processes", "test_results",
+    "test_script", "test_servers", "test_start", "test_steps",
 ];
 
 pub(crate) fn register(suite: &mut Suite) {
-    suite.once("repository", tests![the_lock_file_stays_small, an_idle_bridge_stays_small]);
-    suite.once("guest_host", tests![async_, bridge, cells, interrupts, processes, servers, start]);
+    suite.once(
+        "repository",
+        tests![the_lock_file_stays_small, an_idle_bridge_stays_small, all_tests_of_the_guest_are_run],
+    );
+    suite.once(
+        "guest_host",
+        tests![
+            artifacts, async_, bridge, cells, display, files, interrupts, notebook, offers, packages,
+            processes, results, script, servers, start, steps
+        ],
+    );
     suite.once(
         "guest_39",
-        tests![async_39, bridge_39, cells_39, interrupts_39, processes_39, servers_39, start_39],
+        tests![
+            artifacts_39, async_39, bridge_39, cells_39, display_39, files_39, interrupts_39, notebook_39,
+            offers_39, packages_39, processes_39, results_39, script_39, servers_39, start_39, steps_39
+        ],
     );
     suite.once(
         "guest_314",
-        tests![async_314, bridge_314, cells_314, interrupts_314, processes_314, servers_314, start_314],
+        tests![
+            artifacts_314, async_314, bridge_314, cells_314, display_314, files_314, interrupts_314,
+            notebook_314, offers_314, packages_314, processes_314, results_314, script_314, servers_314,
+            start_314, steps_314
+        ],
     );
 }
 
@@ -56,9 +73,18 @@ fn an_idle_bridge_stays_small(env: &TestEnv) {
     bridge.close();
 }
 
+fn all_tests_of_the_guest_are_run(_: &TestEnv) {
+    let folder = repository().join("src/guest/tests");
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut modules: Vec<String> =
+        names.filter_map(|name| Some(name.strip_suffix(".py")?.to_owned())).collect();
+    modules.retain(|name| name.starts_with("test_"));
+    modules.sort();
+    assert_eq!(modules, GUEST_TESTS);
+}
+
 /// Runs one of the guest's test modules on an interpreter, given as a command line.
 fn guest_tests(env: &TestEnv, module: &str, python: Option<String>) {
-    assert!(GUEST_TESTS.contains(&module));
     let mut command = env.command("/usr/bin/python3");
     for word in ["-B", "-m", "unittest", "discover", "-s", "tests", "-t", "tests", "-p"] {
         command.argv.push(word.into());
@@ -104,11 +130,20 @@ macro_rules! guest_tests {
 }
 
 guest_tests! {
+    artifacts artifacts_39 artifacts_314 "test_artifacts"
     async_ async_39 async_314 "test_async"
     bridge bridge_39 bridge_314 "test_bridge"
     cells cells_39 cells_314 "test_cells"
+    display display_39 display_314 "test_display"
+    files files_39 files_314 "test_files"
     interrupts interrupts_39 interrupts_314 "test_interrupts"
+    notebook notebook_39 notebook_314 "test_notebook"
+    offers offers_39 offers_314 "test_offers"
+    packages packages_39 packages_314 "test_packages"
     processes processes_39 processes_314 "test_processes"
+    results results_39 results_314 "test_results"
+    script script_39 script_314 "test_script"
     servers servers_39 servers_314 "test_servers"
     start start_39 start_314 "test_start"
+    steps steps_39 steps_314 "test_steps"
 }

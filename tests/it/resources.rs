@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use crate::harness::matrix::{Kind, prepared_command};
 use crate::harness::suite::ignore;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::policy::write_policy;
+use crate::policy::{form, showing_forms, write_policy};
 use crate::server_access::{define, fake, run};
 use crate::{python, tests};
 
 const GARDEN: &str = include_str!("fakes/offers_server.py");
+const MODERN: &str = include_str!("fakes/modern_server.py");
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.on(
@@ -25,6 +26,9 @@ pub(crate) fn register(suite: &mut Suite) {
             a_watched_resource_wakes_code_whenever_it_changes,
             a_tool_that_answers_with_a_task_is_awaited,
             rules_decide_and_the_log_says_what_was_read,
+            a_server_of_the_newest_protocol_asks_with_its_answers,
+            a_server_of_the_newest_protocol_says_what_changes,
+            a_replay_has_the_resources_and_prompts_that_were_read,
         ],
     );
 }
@@ -230,4 +234,66 @@ fn rules_decide_and_the_log_says_what_was_read(env: &TestEnv) {
     assert_eq!(calls, expected);
     let shown = env.bridge().args(&["audit"]).command().run(env.guard()).ok();
     assert!(shown.contains("call of the resource note://1 of garden"), "{shown}");
+}
+
+fn modern(env: &TestEnv) -> Value {
+    json!({ "modern": { "command": "python3", "args": [env.write("home/modern_server.py", MODERN)] } })
+}
+
+fn a_server_of_the_newest_protocol_asks_with_its_answers(env: &TestEnv) {
+    define(env, &modern(env));
+    let bridge = showing_forms(env.bridge().spawn());
+    let pending = bridge.start_call(json!({ "code": python!("resources", "modern"), "servers": ["modern"] }));
+    let asked: Vec<String> = (0..4)
+        .map(|number| {
+            let form = form(env, &bridge, number);
+            let result = json!({ "action": "accept", "content": { "name": format!("Ann{number}") } });
+            let result = if number == 1 { json!({ "action": "decline" }) } else { result };
+            bridge.send(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": result }));
+            form["params"]["message"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    for (asked, question) in asked.iter().zip(["for: fern?", "for: note://1?", "for: advice?", "Who grafts?"])
+    {
+        assert!(asked.contains(question), "{asked}");
+    }
+    let out = pending.outcome().ok();
+    let expected = "Ann0 plants the fern\nnobody reads Ann2 is asked\nAnn3 grafts\n\
+        could not read the answer of server 'modern' to 'nag': it has no result, but asks again and again";
+    assert_eq!(out, expected);
+    bridge.close();
+    // Nobody can be asked: a form counts as closed.
+    let bridge = env.bridge().start();
+    let out = run(&bridge, &["modern"], "await mcp_modern.plant(kind='fern')").ok();
+    assert_eq!(out, "'nobody plants the fern'");
+    bridge.close();
+}
+
+fn a_server_of_the_newest_protocol_says_what_changes(env: &TestEnv) {
+    define(env, &modern(env));
+    let bridge = env.bridge().start();
+    let refused = run(&bridge, &["modern"], python!("resources", "modern_watch")).expect("error");
+    assert_eq!(refused.stdout(), "['note://5']\nnote://5\nthe tool spade answers");
+    let error = "server 'modern' refused 'subscriptions/listen': there is no note://gone";
+    assert!(refused.error().contains(error), "{refused}");
+    bridge.close();
+}
+
+fn a_replay_has_the_resources_and_prompts_that_were_read(env: &TestEnv) {
+    define(env, &json!({ "garden": garden(env) }));
+    let bridge = env.bridge().var("MCP_BRIDGE_AUDIT", "full").start();
+    let code = "print(runtime.read_resource('garden', 'note://7'), runtime.read_resource('garden', 'bytes://89504e47'))\n\
+                print(runtime.get_prompt('garden', 'advice', plant='fern').text)\n\
+                try:\n    runtime.read_resource('garden', 'gone://1')\nexcept runtime.MCPError as error:\n    print(error)";
+    let out = run(&bridge, &["garden"], code).ok();
+    assert!(out.starts_with("the note 7 b'\\x89PNG'\n{\"plant\": \"fern\"}\n"), "{out}");
+    bridge.close();
+    // The server is not needed.
+    define(env, &json!({}));
+    let log = env.bridge().args(&["audit", "--json"]).command().run(env.guard()).ok();
+    let mut lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let run = lines.find(|line| line["event"] == "run").unwrap();
+    let run = run["run"].as_str().unwrap();
+    let replayed = env.bridge().args(&["replay", run]).command().run(env.guard());
+    assert_eq!(replayed.stdout, format!("{run}: the same\n"), "{replayed}");
 }

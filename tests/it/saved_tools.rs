@@ -1,13 +1,14 @@
 //! `save_tool`: a saved function is defined in every later session, and a broken one does not cost a session.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::matrix::Kind;
-use crate::harness::process::Output;
+use crate::harness::process::{Output, eventually};
 use crate::harness::{Runtime, Suite, TestEnv};
-use crate::server_access::define;
+use crate::server_access::{define, run};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -26,6 +27,8 @@ pub(crate) fn register(suite: &mut Suite) {
             earlier_versions_are_kept_and_shown,
             an_imported_function_is_defined_once_its_source_is_approved,
             a_function_needs_a_test_when_a_tool_that_it_uses_has_changed,
+            the_functions_of_a_user_of_http_are_managed_by_name,
+            a_bridge_runs_the_example_of_a_function_when_a_tool_has_changed,
         ],
     );
     suite.on(&[Runtime::of_root(Kind::Crun)], "saved_tools", tests![a_full_disk_loses_no_function]);
@@ -195,11 +198,48 @@ fn an_imported_function_is_defined_once_its_source_is_approved(env: &TestEnv) {
     assert!(ls.stdout.contains("needs approval") && ls.stderr.contains(&command), "{ls}");
     let _ = saved(env, &["import", file.to_str().unwrap(), "--yes"]).ok();
     assert_eq!(bridge.run_in("new", "close_all()").ok(), "'changed'");
-    // What is no function cannot be imported.
+    let approvals = approvals(env, &[]);
+    let imported = json!({ "client": "codebridge saved import", "principal": "local", "kind": "function", "name": "close_all" });
+    assert_eq!(approvals.len(), 2, "{approvals:?}");
+    for (field, value) in imported.as_object().unwrap() {
+        assert_eq!(approvals[1][field], *value, "{approvals:?}");
+    }
+    assert_eq!(approvals[1]["code_sha256"].as_str().unwrap().len(), 64);
+    // What is no function, or more than one, cannot be imported.
+    let both = env.write("home/both.py", "def one():\n    pass\n\n\nasync def other():\n    pass\n");
+    let refused = saved(env, &["import", both.to_str().unwrap(), "--yes"]);
+    let told = "defines several functions: one, other\nhint: import a file for each";
+    assert!(refused.code() == Some(2) && refused.stderr.contains(told), "{refused}");
     let other = env.write("home/other.py", "x = 1\n");
     let refused = saved(env, &["import", other.to_str().unwrap(), "--yes"]);
     assert!(refused.code() == Some(2) && refused.stderr.contains("defines no function"), "{refused}");
     bridge.close();
+}
+
+/// The lines of the audit log about what the person has approved.
+fn approvals(env: &TestEnv, more: &[&str]) -> Vec<Value> {
+    let log = env.bridge().args(&[&["audit", "--json"], more].concat()).command().run(env.guard()).ok();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["event"] == "approved").collect()
+}
+
+fn the_functions_of_a_user_of_http_are_managed_by_name(env: &TestEnv) {
+    let source = env.write("home/triple.py", "def triple(n):\n    return 3 * n\n");
+    let import = ["import", source.to_str().unwrap(), "--yes", "--principal", "ann"];
+    let unknown = saved(env, &import);
+    let told = "error: there is no user 'ann' of `serve --http`\nhint: `codebridge token ls`";
+    assert!(unknown.code() == Some(2) && unknown.stderr.contains(told), "{unknown}");
+    let invalid = saved(env, &["ls", "--principal", "../ann"]);
+    assert_eq!(invalid.code(), Some(2), "{invalid}");
+    let folder = env.folder("home/MCPs/principals/ann");
+    let _ = saved(env, &import).ok();
+    assert!(folder.join("tools/triple.py").is_file() && listed(env).is_empty());
+    let log = approvals(env, &["--state-dir", folder.to_str().unwrap()]);
+    assert_eq!((&log[0]["principal"], &log[0]["name"]), (&json!("ann"), &json!("triple")), "{log:?}");
+    let ls = saved(env, &["--principal", "ann", "ls", "--json"]).ok();
+    assert_eq!(serde_json::from_str::<Value>(&ls).unwrap()[0]["name"], "triple");
+    let _ = saved(env, &["rm", "triple", "--principal", "ann"]).ok();
+    assert!(!folder.join("tools/triple.py").exists());
 }
 
 fn a_full_disk_loses_no_function(env: &TestEnv) {
@@ -215,6 +255,69 @@ fn a_full_disk_loses_no_function(env: &TestEnv) {
     assert!(printed.contains("could not write to the function: no storage space"), "{ran}");
     assert!(left.ends_with("def f(): return 1\n") && !left.contains(".tmp"), "{ran}");
     assert!(!printed.contains(&format!("{folder}")), "{ran}");
+}
+
+fn a_bridge_runs_the_example_of_a_function_when_a_tool_has_changed(env: &TestEnv) {
+    let (program, ledger) = (env.write("home/ledger.py", LEDGER), env.home().join("ledger"));
+    define(env, &json!({ "Ledger": { "command": "python3", "args": [program, ledger] } }));
+    let change = |old: &str, new: &str| env.write("home/ledger.py", LEDGER.replace(old, new));
+    let state = || listed(env)[0]["state"].as_str().unwrap().to_owned();
+    let written = || fs::read_to_string(&ledger).unwrap_or_default().lines().count();
+    let becomes = |wanted: &str| {
+        eventually(wanted, Duration::from_secs(20), || (state() == wanted).then_some(()));
+    };
+    let code = python!("saved_tools", "with_examples");
+    let bridge = env.bridge().start();
+    let _ = run(&bridge, &["Ledger"], code).expect("success");
+    bridge.close();
+    let _ = saved(env, &["test", "note", "twice"]).ok();
+    let before = written();
+
+    // While it was away, and what it calls may change something: nobody is asked, so nothing is called.
+    change("\"required\": [\"line\"]", "\"required\": []");
+    let _ = env.bridge().args(&["servers", "refresh"]).command().run(env.guard()).ok();
+    let ls = saved(env, &["ls"]);
+    assert!(ls.stderr.contains("run its example: `codebridge saved test note`"), "{ls}");
+    let bridge = env.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    let audit = |verdict: &str| {
+        let log = env.bridge().args(&["audit", "--json"]).command().run(env.guard()).ok();
+        let mut lines = log.lines().filter(|line| line.contains("codebridge saved functions"));
+        lines.any(|line| line.contains(verdict)).then_some(())
+    };
+    eventually("a refusal", Duration::from_secs(20), || audit("\"verdict\":\"unattended\""));
+    bridge.close();
+    assert_eq!((state().as_str(), written()), ("needs test", before));
+
+    // Where the policy allows the call without asking.
+    let rules = "[[rule]]\nserver = 'Ledger'\ntool = 'append'\neffect = 'allow'\n";
+    env.write("home/MCPs/policy.toml", rules.replace("allow", "ask"));
+    let bridge = env.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    eventually("a refusal", Duration::from_secs(20), || audit("\"verdict\":\"nobody-to-ask\""));
+    bridge.close();
+    assert_eq!((state().as_str(), written()), ("needs test", before));
+    env.write("home/MCPs/policy.toml", rules);
+    let bridge = env.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    becomes("ready");
+    assert_eq!(written(), before + 1);
+    bridge.close();
+
+    // A server that has changed while it was not running, and only reads now. The function no longer fits.
+    fs::remove_file(env.home().join("MCPs/policy.toml")).unwrap();
+    let reads = "\"description\": \"Appends a line.\"";
+    let program = LEDGER.replace(reads, &format!("{reads}, \"annotations\": {{\"readOnlyHint\": True}}"));
+    env.write("home/ledger.py", program.replace("\"line\"", "\"text\""));
+    let bridge = env.bridge().start();
+    let _ = run(&bridge, &["Ledger"], "await mcp_ledger.append(text='from code')").expect("success");
+    becomes("broken");
+    let outcome = bridge.run("runtime.search_tool_docs_sync('note', limit=1)[0]['state']");
+    let outcome = outcome.noting("the saved function 'note' is broken: a tool that it uses has changed");
+    assert_eq!(outcome.ok(), "'broken'");
+    assert_eq!(bridge.run("1").expect("success").notices(), "", "it is said once");
+    bridge.close();
+    assert_eq!(written(), before + 2, "the example was not called again");
 }
 
 fn a_function_needs_a_test_when_a_tool_that_it_uses_has_changed(env: &TestEnv) {

@@ -26,14 +26,14 @@ const USERS_OF: &[(&str, &[&str])] = &[
     (
         "codebridge_runtimes",
         &[
-            "activity", "artifacts", "audit", "cli", "console", "doctor", "guest", "housekeeping",
+            "activity", "artifacts", "audit", "cli", "console", "doctor", "gc", "guest", "housekeeping",
             "image_sources", "machine_supervisor", "packages", "reaper", "saved", "server", "session",
             "settings", "setup", "telemetry", "upstream", "workflows",
         ],
     ),
     (
         "codebridge_images",
-        &["image_sources", "packages", "requirements", "session", "settings", "cli", "doctor"],
+        &["gc", "image_sources", "packages", "requirements", "session", "settings", "cli", "doctor"],
     ),
     ("rmcp", &["server", "upstream", "mcp"]),
     ("clap", &["cli"]),

@@ -25,7 +25,7 @@ pub use folders::ImageId;
 pub(crate) use lock::pause;
 pub use roots::Root;
 pub(crate) use roots::{Claim, NewRoot};
-pub use upkeep::{Listed, Prune, Pruned, Usage};
+pub use upkeep::{Listed, Prunable, Prune, Pruned, Usage};
 
 /// The images in one folder.
 #[derive(Debug, Clone)]

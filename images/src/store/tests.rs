@@ -139,8 +139,11 @@ async fn the_remains_of_a_killed_process_are_removed_by_the_next() {
     let root = unpacked(&store, "ab12").await;
     assert!(root.directory().join("usr/bin/python3").exists());
     assert_eq!(roots(&store), [".new-ef56", "ab12", "cd34"]);
+    assert_eq!(store.prunable().unwrap().count, 2, "the one in use is not counted");
+    assert_eq!(roots(&store), [".new-ef56", "ab12", "cd34"], "a look removes nothing");
     store.prune(Prune::default()).unwrap();
     assert_eq!(roots(&store), ["ab12"], "unused and unnamed ones are gone, the one in use is not");
+    assert_eq!(store.prunable().unwrap(), Prunable::default());
 }
 
 #[tokio::test]
@@ -246,9 +249,11 @@ async fn unused_blobs_are_pruned_and_those_of_an_image_stay() {
     fs::write(store.dir().join("partial/sha256-0000"), "half").unwrap();
     // Not while content is being added.
     let adding = store.adding().await.unwrap();
+    assert_eq!(store.prunable().unwrap().count, 0);
     assert!(store.prune(Prune::default()).unwrap().busy);
     assert_eq!(kept(), 4);
     drop(adding);
+    assert_eq!(store.prunable().unwrap().count, 2);
     store.prune(Prune::default()).unwrap();
     assert_eq!((kept(), store.usage().unwrap().partial > 4096), (3, false));
     assert_eq!(

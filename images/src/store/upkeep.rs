@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -68,6 +68,15 @@ pub struct Pruned {
     pub bytes: u64,
     /// Whether unused layers were kept because a download is running.
     pub busy: bool,
+}
+
+/// What a prune would remove now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prunable {
+    /// Images, incomplete ones, downloads and content that nothing refers to.
+    pub count: usize,
+    /// Bytes on disk.
+    pub bytes: u64,
 }
 
 /// What else a prune removes.
@@ -188,6 +197,32 @@ impl Store {
         Ok(pruned)
     }
 
+    /// Returns what [`Store::prune`] would remove without its options, and removes nothing.
+    pub fn prunable(&self) -> Result<Prunable, StoreError> {
+        let (kept, unnamed): (Vec<_>, Vec<_>) =
+            self.list()?.into_iter().partition(|image| !image.names.is_empty() || image.in_use);
+        let mut paths: Vec<_> = unnamed.iter().map(|image| self.folders.root(&image.id)).collect();
+        for (id, _) in self.unfinished_roots()? {
+            let place = self.folders.new_root(&id);
+            if place.exists() && self.lock_root(&id, Kind::Exclusive)?.is_some() {
+                paths.push(place);
+            }
+        }
+        if self.dir().exists() {
+            let path = self.folders.lock();
+            let exclusive = Lock::try_take(&path, Kind::Exclusive).map_err(StoreError::io("lock", &path))?;
+            if exclusive.is_some() {
+                paths.extend(self.unreferenced(&self.wanted_blobs(Prune::default(), &kept))?);
+            }
+        }
+        // Locks are files without content.
+        let sizes = paths.iter().map(|path| disk_usage(path)).filter(|bytes| *bytes > 0);
+        Ok(sizes.fold(Prunable::default(), |sum, bytes| Prunable {
+            count: sum.count + 1,
+            bytes: sum.bytes + bytes,
+        }))
+    }
+
     /// Returns the bytes of the store on disk.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let mut usage = Usage { blobs: disk_usage(&self.folders.blobs()), ..Usage::default() };
@@ -227,15 +262,11 @@ impl Store {
 
     /// Removes content that nothing refers to, and incomplete downloads and images.
     fn sweep(&self, how: Prune, pruned: &mut Pruned) -> Result<(), StoreError> {
-        for entry in entries(&self.folders.roots())? {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let id = name.strip_prefix(".new-").or_else(|| name.strip_suffix(".lock"));
-            let Some(id) = id.and_then(|id| id.parse::<ImageId>().ok()) else { continue };
+        for (id, path) in self.unfinished_roots()? {
             let Some(lock) = self.lock_root(&id, Kind::Exclusive)? else { continue };
             remove(&self.folders.new_root(&id))?;
             if !self.folders.root(&id).exists() {
-                lock.remove().map_err(StoreError::io("remove", &entry.path()))?;
+                lock.remove().map_err(StoreError::io("remove", &path))?;
             }
         }
         if !self.dir().exists() {
@@ -247,37 +278,50 @@ impl Store {
             pruned.busy = true;
             return Ok(());
         };
+        let wanted = self.wanted_blobs(how, &self.list()?);
+        self.unreferenced(&wanted)?.iter().try_for_each(|path| remove(path))
+    }
+
+    /// Returns the ids of incomplete images and of locks, with their paths.
+    fn unfinished_roots(&self) -> Result<Vec<(ImageId, PathBuf)>, StoreError> {
+        let id_of = |name: &str| {
+            let id = name.strip_prefix(".new-").or_else(|| name.strip_suffix(".lock"));
+            id.and_then(|id| id.parse::<ImageId>().ok())
+        };
+        let folders = entries(&self.folders.roots())?;
+        let found = |entry: &fs::DirEntry| Some((id_of(&entry.file_name().to_string_lossy())?, entry.path()));
+        Ok(folders.iter().filter_map(found).collect())
+    }
+
+    /// Returns interrupted downloads and content that is not wanted, while the whole store is locked.
+    fn unreferenced(&self, wanted: &BTreeSet<Digest>) -> Result<Vec<PathBuf>, StoreError> {
+        let mut found = Vec::new();
         for folder in [self.folders.partial(), self.folders.names()] {
-            for entry in entries(&folder)? {
-                // Nobody holds these while the whole store is locked.
-                if entry.path().extension().is_none_or(|ending| ending != "json") {
-                    remove(&entry.path())?;
-                }
-            }
+            let paths = entries(&folder)?.into_iter().map(|entry| entry.path());
+            // Nobody holds these while the whole store is locked.
+            found.extend(paths.filter(|path| path.extension().is_none_or(|ending| ending != "json")));
         }
-        let wanted = self.wanted_blobs(how)?;
         for algorithm in entries(&self.folders.blobs())? {
             for entry in entries(&algorithm.path())? {
                 let name = format!("{}:{}", algorithm.file_name().display(), entry.file_name().display());
-                if name.parse::<Digest>().is_ok_and(|digest| wanted.contains(&digest)) {
-                    continue;
+                if !name.parse::<Digest>().is_ok_and(|digest| wanted.contains(&digest)) {
+                    found.push(entry.path());
                 }
-                remove(&entry.path())?;
             }
         }
-        Ok(())
+        Ok(found)
     }
 
-    /// Returns the content of the remaining images.
-    fn wanted_blobs(&self, how: Prune) -> Result<BTreeSet<Digest>, StoreError> {
+    /// Returns the content of images.
+    fn wanted_blobs(&self, how: Prune, images: &[Listed]) -> BTreeSet<Digest> {
         let mut wanted = BTreeSet::new();
-        for image in self.list()? {
+        for image in images {
             let Some(manifest) = &image.manifest else { continue };
             let blobs = self.blobs_of(manifest);
             let layers = if how.layers && image.unpacked { 2 } else { usize::MAX };
             wanted.extend(blobs.into_iter().take(layers));
         }
-        Ok(wanted)
+        wanted
     }
 
     /// Returns a manifest and the content that it refers to: itself, the configuration, the layers.

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::choice::{Choice, Probe};
+use super::peer::Peer;
 use super::provider::{EngineImage, RootProvider, WantedImage, WantedRoot};
 use crate::driver::AnyDriver;
 use crate::engine::{COMMAND_LIMIT, EngineDriver, EngineInfo};
@@ -100,6 +101,7 @@ impl Candidate {
             spec.volumes.clone_from(&volumes);
             if let AnyDriver::Kube(kube) = &*driver {
                 spec.argv.clone_from(&probe.pod_argv);
+                spec.knows_addresses = true;
                 kube.ensure_policy().await;
             }
             match run_probe(&driver, &spec, probe, instance, stop).await {
@@ -328,13 +330,14 @@ async fn verdict_on(
     output: &[u8],
     end: End,
     probe: &Probe,
+    no_peer: Option<String>,
 ) -> Option<Result<Option<Walls>, Refusal>> {
     if end != End::Exited(0) {
         return None;
     }
     let AnyDriver::Kube(kube) = driver else { return (output == probe.expected).then_some(Ok(None)) };
     let seen = PodProbe::parse(output, &probe.expected)?;
-    Some(seen.walls(kube.ensure_policy().await).map(Some))
+    Some(seen.walls(kube.ensure_policy().await, no_peer).map(Some))
 }
 
 async fn run_probe(
@@ -355,20 +358,29 @@ async fn run_probe(
     let mut sandbox = Sandbox::launch(driver, plan, instance).await.map_err(launch_refusal)?;
     let held = sandbox.held();
     let filter = sandbox.own_filter().map(hex::encode);
-    let stdin = sandbox.take_stdin();
+    // In a pod it stays open: the end of the input may overtake the output on its way.
+    let stdin = sandbox.take_stdin().filter(|_| filter.is_some());
     let never_starts = sandbox.never_starts();
     let limit = driver.start_limit(probe.limit);
-    let stdout = sandbox.take_stdout();
+    let mut stdout = sandbox.take_stdout().map(|stdout| stdout.take(OUTPUT_LIMIT));
+    let (mut peer, mut no_peer) = (Peer::default(), None);
     let run = async {
-        // In a pod it stays open: the end of the input may overtake the output on its way.
-        let mut stdin = stdin.filter(|_| filter.is_some());
-        if let (Some(filter), Some(stdin)) = (filter, &mut stdin) {
+        let mut output = Vec::new();
+        let mut stdin = stdin;
+        if let (Some(filter), Some(stdin), Some(stdout)) = (filter, &mut stdin, &mut stdout) {
             // A probe that does not read it shows that by what it prints.
             let _ = stdin.write_all(format!("{filter}\n").as_bytes()).await;
+            let _ = stdout.read_buf(&mut output).await;
+            // The pod has started once it prints something: a quota may allow one.
+            let place = match output.is_empty() {
+                true => Ok(String::new()),
+                false => peer.start(driver, spec, probe, instance).await,
+            };
+            let place = place.inspect_err(|why| no_peer = Some(why.clone())).unwrap_or_default();
+            let _ = stdin.write_all(format!("{place}\n").as_bytes()).await;
         }
-        let mut output = Vec::new();
-        if let Some(stdout) = stdout {
-            let _ = stdout.take(OUTPUT_LIMIT).read_to_end(&mut output).await;
+        if let Some(stdout) = &mut stdout {
+            let _ = stdout.read_to_end(&mut output).await;
         }
         let ended = sandbox.wait().await;
         drop(stdin);
@@ -379,10 +391,11 @@ async fn run_probe(
         refusal = never_starts => Some(Err(refusal)),
         () = stop.cancelled() => None,
     };
+    peer.end().await;
     let verdict = match ended {
         None => Err(Refusal::Stopped),
         Some(Err(refusal)) => Err(refusal),
-        Some(Ok(Ok((output, Ok(end))))) => match verdict_on(driver, &output, end, probe).await {
+        Some(Ok(Ok((output, Ok(end))))) => match verdict_on(driver, &output, end, probe, no_peer).await {
             Some(verdict) => verdict.map(|walls| (held, walls)),
             None => Err(sandbox.explain(end).await),
         },

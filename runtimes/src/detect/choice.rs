@@ -19,9 +19,11 @@ pub struct Probe {
     pub template: SandboxSpec,
     /// The expected standard output.
     pub expected: Vec<u8>,
-    /// The command in its place for a pod. It reads the seccomp filter in hexadecimal digits, installs it, and says after the
-    /// expected output what answered before and after, as JSON.
+    /// The command in its place for a pod. It reads the seccomp filter in hexadecimal digits and the address of another pod,
+    /// each on a line, installs the filter, and says after the expected output what answered before and after, as JSON.
     pub pod_argv: Vec<String>,
+    /// The command of another pod, which listens until its input ends. It prints its address and port, or `-`.
+    pub peer_argv: Vec<String>,
     /// How long the sandbox may take to answer.
     pub limit: Duration,
 }

@@ -20,15 +20,24 @@ const NEEDED: [(&str, &str, Option<&str>); 6] = [
     ("create", "pods", Some("attach")),
 ];
 /// Addresses that are named in a message.
-const MOST_NAMED: usize = 4;
+const MOST_NAMED: usize = 8;
 
 /// What is between code in a pod and the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Walls {
     /// Whether the seccomp filter holds. Nothing runs without it.
     pub filter: bool,
+    /// Whether the node applies our profile, which allows no such socket, before the first process of a sandbox starts.
+    #[serde(default)]
+    pub profile: bool,
     /// Whether the network policy of our pods exists and the cluster enforces it.
     pub policy: bool,
+    /// What the probe tried to reach, before the filter and through it.
+    #[serde(default)]
+    pub tried: Vec<String>,
+    /// Why another pod could not be tried.
+    #[serde(default)]
+    pub no_peer: Option<String>,
     /// What answered a pod without the filter.
     pub answered: Vec<String>,
 }
@@ -36,6 +45,11 @@ pub struct Walls {
 /// What the probe in a pod says: one line of JSON after the expected output.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct PodProbe {
+    /// Whether the node refused sockets as our profile does, before the filter was installed.
+    #[serde(default)]
+    profile: bool,
+    #[serde(default)]
+    tried: Vec<String>,
     /// What answered before the filter was installed.
     before: Vec<String>,
     /// What answered after it.
@@ -61,18 +75,18 @@ impl PodProbe {
     }
 
     /// Returns the walls that hold, or why the runtime is refused.
-    pub(crate) fn walls(self, has_policy: bool) -> Result<Walls, Refusal> {
-        let shown = |names: &[String]| {
-            let names: Vec<String> =
-                names.iter().take(MOST_NAMED).map(|name| exec::visible_line(name)).collect();
-            names.join(", ")
+    pub(crate) fn walls(self, has_policy: bool, no_peer: Option<String>) -> Result<Walls, Refusal> {
+        let shown = |names: Vec<String>| -> Vec<String> {
+            names.iter().take(MOST_NAMED).map(|name| exec::visible_line(name)).collect()
         };
-        if !self.after.is_empty() {
-            let message = format!("a pod with all its walls reached {}", shown(&self.after));
+        let Self { profile, tried, before, after } = self;
+        if !after.is_empty() {
+            let message = format!("a pod with all its walls reached {}", shown(after).join(", "));
             return Err(Refusal::NetworkOpen { message });
         }
-        let answered = self.before.iter().take(MOST_NAMED).map(|name| exec::visible_line(name)).collect();
-        Ok(Walls { filter: true, policy: has_policy && self.before.is_empty(), answered })
+        // Behind the profile nothing answers, whatever the network does.
+        let policy = has_policy && before.is_empty() && !profile;
+        Ok(Walls { filter: true, profile, policy, tried: shown(tried), no_peer, answered: shown(before) })
     }
 }
 
@@ -146,10 +160,13 @@ mod tests {
     fn a_pod_that_reaches_something_through_the_filter_is_refused() {
         let probe = |text: &str| PodProbe::parse(text.as_bytes(), b"codebridge").unwrap();
         let open = probe("codebridge{\"before\": [\"the node\"], \"after\": [\"the node\"]}\n");
-        assert!(matches!(open.walls(true), Err(Refusal::NetworkOpen { .. })));
-        let walls = probe("codebridge{\"before\": [\"the node\"], \"after\": []}").walls(true).unwrap();
-        assert_eq!((walls.filter, walls.policy), (true, false));
-        assert!(probe("codebridge{\"before\": [], \"after\": []}").walls(true).unwrap().policy);
+        assert!(matches!(open.walls(true, None), Err(Refusal::NetworkOpen { .. })));
+        let walls = |text: &str| probe(text).walls(true, None).unwrap();
+        let open = walls("codebridge{\"before\": [\"the node\"], \"after\": []}");
+        assert_eq!((open.filter, open.policy), (true, false));
+        assert!(walls("codebridge{\"before\": [], \"after\": []}").policy);
+        let behind = walls("codebridge{\"profile\": true, \"before\": [], \"after\": []}");
+        assert_eq!((behind.profile, behind.policy), (true, false));
         assert_eq!(PodProbe::parse(b"codebridge", b"codebridge"), None);
         assert_eq!(PodProbe::parse(b"other{}", b"codebridge"), None);
     }

@@ -11,6 +11,12 @@ pub(super) const CONTAINER: &str = "sandbox";
 /// Seconds after which the cluster ends a pod that nobody ended: a day.
 const DEADLINE: u64 = 24 * 3600;
 
+/// The field that names a profile of the node.
+const OWN_PROFILE: &str = "localhostProfile";
+/// Variables of a probe, and the fields of its pod that are their values.
+const ADDRESSES: [(&str, &str); 2] =
+    [("CODEBRIDGE_NODE", "status.hostIP"), ("CODEBRIDGE_POD", "status.podIP")];
+
 /// Returns what `kubectl run` is told of the pod, besides its name.
 pub(super) fn pod(spec: &SandboxSpec) -> Value {
     let labels = json!({ INSTANCE_LABEL: spec.owner.instance, "app.kubernetes.io/managed-by": "codebridge" });
@@ -25,16 +31,13 @@ pub(super) fn pod(spec: &SandboxSpec) -> Value {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": DEADLINE,
         "terminationGracePeriodSeconds": 1,
-        // Nothing of the cluster's names. Without a network there is nothing to look up either.
-        "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": ["192.0.2.1"]},
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": spec.user.uid,
             "runAsGroup": spec.user.gid,
             "fsGroup": spec.user.gid,
             "supplementalGroups": [],
-            "seccompProfile": {"type": "RuntimeDefault"},
+            "seccompProfile": profile(spec),
         },
         "containers": [container(spec)],
         "volumes": spec.tmpfs.iter().enumerate().map(|(number, tmpfs)| json!({
@@ -44,6 +47,8 @@ pub(super) fn pod(spec: &SandboxSpec) -> Value {
     });
     if let (Some(pod), Ok(Value::Object(chosen))) = (pod.as_object_mut(), serde_json::to_value(&spec.pod)) {
         pod.extend(chosen);
+        pod.remove(OWN_PROFILE);
+        pod.extend(names(spec));
     }
     // In a label, many of the owner's values would need another form.
     json!({
@@ -51,6 +56,24 @@ pub(super) fn pod(spec: &SandboxSpec) -> Value {
         "metadata": {"labels": labels, "annotations": spec.owner.labels()},
         "spec": pod,
     })
+}
+
+/// Returns the profile that the node applies: ours where it has it, else its own.
+fn profile(spec: &SandboxSpec) -> Value {
+    match &spec.pod.localhost_profile {
+        Some(path) => json!({"type": "Localhost", OWN_PROFILE: path}),
+        None => json!({"type": "RuntimeDefault"}),
+    }
+}
+
+/// Returns where its pod looks up names. Without a network there is nothing to look up, and no name of the cluster to learn.
+fn names(spec: &SandboxSpec) -> Map<String, Value> {
+    let none = json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"]}});
+    let those_of_the_cluster = json!({"dnsPolicy": "ClusterFirst"});
+    match if spec.knows_addresses { those_of_the_cluster } else { none } {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
 }
 
 fn volume(number: usize) -> String {
@@ -64,8 +87,13 @@ fn container(spec: &SandboxSpec) -> Value {
     limits.extend(spec.limits.cpus.map(|cpus| ("cpu".into(), format!("{}m", millis(cpus)).into())));
     // A request for each limit that a namespace with a quota asks for; a sandbox is idle most of the time.
     let requests = json!({"memory": memory, "cpu": "10m"});
-    let env: Vec<Value> =
+    let mut env: Vec<Value> =
         spec.env.iter().map(|(name, value)| json!({"name": name, "value": literal(value)})).collect();
+    if spec.knows_addresses {
+        let of_status =
+            |(name, field)| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}});
+        env.extend(ADDRESSES.map(of_status));
+    }
     json!({
         "name": CONTAINER,
         "image": spec.root.to_string(),

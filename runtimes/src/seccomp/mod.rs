@@ -181,6 +181,16 @@ pub(crate) fn program() -> Result<Vec<u8>, OciSpecError> {
     Ok(bpf::compile(&profile(UnixSockets::Only)?))
 }
 
+/// Returns the profile without a network as JSON, for the nodes of a cluster, whatever their architecture.
+///
+/// # Errors
+/// The profile is not valid.
+pub fn node_profile() -> Result<String, OciSpecError> {
+    let mut profile = profile(UnixSockets::Only)?;
+    profile.set_architectures(Some(vec![Arch::ScmpArchX86_64, Arch::ScmpArchAarch64]));
+    Ok(serde_json::to_string(&profile)?)
+}
+
 fn allow(names: Vec<&str>) -> Result<LinuxSyscall, OciSpecError> {
     LinuxSyscallBuilder::default()
         .names(names.into_iter().map(String::from).collect::<Vec<_>>())

@@ -12,7 +12,7 @@ use rmcp::model::{
 
 use super::answer::{Answer, Expected};
 use super::initialize::read_initialize;
-use super::message::{FromServer, LogData, MessageReader, read_skipped, read_whole};
+use super::message::{FromServer, Listening, LogData, MessageReader, read_skipped, read_whole};
 use super::questions::{Asked, Questions, Request};
 use super::unread::Unread;
 use crate::mcp::bounds::{Bounds, work_on};
@@ -29,6 +29,10 @@ pub(crate) trait Notices: fmt::Debug + Send + Sync {
     fn offers_changed(&self);
     /// A resource has changed.
     fn resource_updated(&self, uri: &str);
+    /// What the person did on a page is done.
+    fn page_done(&self, id: &str);
+    /// The server has accepted a subscription.
+    fn listening(&self, accepted: &Listening);
     /// Something that is no message for us.
     fn ignored(&self, what: &'static str);
     /// A line that is no message of the protocol.
@@ -227,6 +231,8 @@ impl Inbox {
             FromServer::ToolsChanged => self.notices.tools_changed(),
             FromServer::OffersChanged => self.notices.offers_changed(),
             FromServer::ResourceUpdated(uri) => self.notices.resource_updated(&uri),
+            FromServer::PageDone(id) => self.notices.page_done(&id),
+            FromServer::Listening(accepted) => self.notices.listening(&accepted),
             FromServer::Cancelled(params) => {
                 let was_asked = params.request_id.as_ref().is_some_and(|id| self.asked.replied(id));
                 let cancelled = ServerNotification::CancelledNotification(CancelledNotification::new(params));

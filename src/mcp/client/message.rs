@@ -54,11 +54,25 @@ pub(super) enum FromServer {
     OffersChanged,
     /// The resource of this URI has.
     ResourceUpdated(String),
+    Listening(Listening),
+    /// What the person did on the page of this id is done.
+    PageDone(String),
     Cancelled(CancelledNotificationParam),
     /// Not a message of the protocol.
     Foreign(&'static str),
     /// A message that is not for us.
     Nothing(&'static str),
+}
+
+/// What a server will tell of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listening {
+    /// Changes of its list of tools.
+    pub(crate) tools: bool,
+    /// Changes of its resources or prompts.
+    pub(crate) offers: bool,
+    /// Changes of the resources of these URIs.
+    pub(crate) resources: Vec<String>,
 }
 
 /// What a log message says.
@@ -233,7 +247,11 @@ fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
         "notifications/resources/list_changed" | "notifications/prompts/list_changed" => {
             return FromServer::OffersChanged;
         }
-        "notifications/progress" | "notifications/cancelled" | "notifications/resources/updated" => {}
+        "notifications/progress"
+        | "notifications/cancelled"
+        | "notifications/resources/updated"
+        | "notifications/elicitation/complete"
+        | "notifications/subscriptions/acknowledged" => {}
         _ => return FromServer::Nothing("an unknown notification"),
     }
     let params = params.and_then(|params| NOTICE.parse(params)).and_then(Result::ok);
@@ -242,10 +260,25 @@ fn read_notification(method: &str, params: Option<&RawValue>) -> FromServer {
         "notifications/resources/updated" => {
             params.get("uri").and_then(Value::as_str).map(|uri| FromServer::ResourceUpdated(uri.to_owned()))
         }
+        "notifications/elicitation/complete" => {
+            params.get("elicitationId").and_then(Value::as_str).map(|id| FromServer::PageDone(id.to_owned()))
+        }
+        "notifications/subscriptions/acknowledged" => Some(FromServer::Listening(read_listening(&params))),
         // The server takes a question back, whose handler only rmcp knows.
         _ => serde_json::from_value(params).ok().map(FromServer::Cancelled),
     });
     read.unwrap_or(FromServer::Nothing("a malformed notification"))
+}
+
+fn read_listening(params: &Value) -> Listening {
+    let accepted = params.get("notifications").unwrap_or(&Value::Null);
+    let is_true = |name: &str| accepted.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let resources = accepted.get("resourceSubscriptions").and_then(Value::as_array).into_iter().flatten();
+    Listening {
+        tools: is_true("toolsListChanged"),
+        offers: is_true("promptsListChanged") || is_true("resourcesListChanged"),
+        resources: resources.filter_map(Value::as_str).map(str::to_owned).collect(),
+    }
 }
 
 fn read_progress(params: &Value) -> Option<FromServer> {

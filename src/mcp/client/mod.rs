@@ -20,6 +20,6 @@ mod unread;
 pub use answer::ServerProgress;
 pub(crate) use answer::{Answer, Expected};
 pub(crate) use inbox::{Inbox, Notices, Unaccepted, is_reply};
-pub(crate) use message::{LogData, is_message};
+pub(crate) use message::{Listening, LogData, is_message};
 pub(crate) use questions::{Questions, RawQuestion};
 pub(crate) use unread::{Unread, UnreadShare};

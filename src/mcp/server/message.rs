@@ -5,12 +5,13 @@
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, CustomRequest, ErrorCode,
-    ErrorData, GetMeta, InitializeRequestParams, JsonRpcMessage, MetaObject, RequestId, RequestMetaObject,
-    ServerJsonRpcMessage,
+    ErrorData, GetExtensions, GetMeta, InitializeRequestParams, JsonRpcMessage, MetaObject, RequestId,
+    RequestMetaObject, ServerJsonRpcMessage,
 };
 use serde_json::{Map, Value};
 
 use super::parse::parse;
+use super::task_call::TaskCall;
 use crate::mcp::bounds::LONGEST_ID;
 use crate::mcp::line::{BYTE_ORDER_MARK, Skipped};
 use crate::mcp::scan::scan;
@@ -176,6 +177,7 @@ fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
         Some(Value::Null) | None => None,
         Some(_) => return refuse("'_meta' must be an object".into()),
     };
+    let task = TaskCall::take(&mut params);
     let named = params.get("name").is_some_and(Value::is_string);
     let odd_arguments = params.get("arguments").is_some_and(|it| !it.is_object() && !it.is_null());
     let mut request = if named && odd_arguments {
@@ -189,6 +191,9 @@ fn read_tool_call(mut params: Map<String, Value>, id: RequestId) -> Incoming {
     };
     if let Some(meta) = meta {
         *request.get_meta_mut() = meta;
+    }
+    if let Some(task) = task {
+        request.extensions_mut().insert(task);
     }
     Incoming::Message(JsonRpcMessage::request(request, id))
 }

@@ -3,8 +3,10 @@
 mod message;
 mod order;
 mod parse;
+mod task_call;
 mod transport;
 mod under_way;
 
 pub(crate) use order::Turn;
+pub(crate) use task_call::{TaskCall, announce, unread};
 pub(crate) use transport::LineTransport;

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Incoming};
 use super::order::Order;
+use super::task_call::{announce, unread};
 use super::under_way::{LONGEST_LINE, UnderWay};
 use crate::mcp::bounds::work_on;
 use crate::mcp::line::{Line, LineReader};
@@ -39,6 +40,8 @@ pub(crate) struct LineTransport<R> {
     writer: Option<JoinHandle<()>>,
     broken: CancellationToken,
     opened: bool,
+    /// Whether the client has opened the session with `initialize`.
+    is_initialized: bool,
     calls: Order,
     under_way: UnderWay,
 }
@@ -71,6 +74,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
             writer: Some(writer),
             broken,
             opened: false,
+            is_initialized: false,
             calls: Order::default(),
             under_way: UnderWay::default(),
         }
@@ -137,6 +141,7 @@ impl<R: AsyncRead + Unpin + Send> LineTransport<R> {
         match message {
             JsonRpcMessage::Request(request) => {
                 self.opened |= opens(&request.request);
+                self.is_initialized |= matches!(request.request, ClientRequest::InitializeRequest(_));
                 true
             }
             _ => self.opened,
@@ -165,6 +170,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         self.under_way.leave(&message);
+        let message = announce(message);
         let queued = self.enqueue(&message);
         async move { queued?.await.map_err(|_| io::ErrorKind::BrokenPipe.into()) }
     }
@@ -180,7 +186,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for LineTransport<R> {
             match incoming? {
                 Incoming::Message(mut message) if self.admits(&message) => {
                     self.set_turn(&mut message);
-                    return Some(message);
+                    return Some(if self.is_initialized { unread(message) } else { message });
                 }
                 Incoming::Message(_) => tracing::debug!("ignored a message before the session was opened"),
                 Incoming::Answer(answer) => {

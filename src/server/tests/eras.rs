@@ -27,7 +27,17 @@ async fn a_client_that_initializes_gets_the_version_it_asked_for() {
         let answer = client.request(1, "initialize", params).await;
         assert_eq!(answer["result"]["protocolVersion"], version);
         assert_eq!(answer["result"]["serverInfo"]["name"], "codebridge");
-        assert_eq!(answer["result"]["capabilities"], json!({ "tools": {}, "resources": {}, "logging": {} }));
+        let mut capabilities = json!({
+            "extensions": { "io.modelcontextprotocol/tasks": {} },
+            "logging": {},
+            "resources": {},
+            "tools": {},
+        });
+        if version == "2025-11-25" {
+            capabilities["tasks"] =
+                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        }
+        assert_eq!(answer["result"]["capabilities"], capabilities);
         let called = client.call(2, json!({ "code": "echo hi" })).await;
         assert_eq!(called["content"], json!([{ "type": "text", "text": "hi" }]));
         assert_eq!(called.get("resultType"), None, "{called}");

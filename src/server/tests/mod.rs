@@ -6,3 +6,4 @@ mod ending;
 mod eras;
 mod garbage;
 mod listings;
+mod tasks;

@@ -181,6 +181,7 @@ impl ServerAccess {
             approvals: Arc::clone(&self.approvals),
             trace: caller.trace.clone(),
             facts,
+            unattended: caller.unattended.clone(),
             ..CalledBy::default()
         };
         *current = Current {
@@ -318,6 +319,13 @@ impl ServerAccess {
         self.lock().by.clone()
     }
 
+    /// Refuses what lasts longer than a run that nobody has asked for.
+    pub(super) fn must_be_attended(&self) -> Result<(), QuestionError> {
+        let Some(unattended) = self.lock().by.unattended.clone() else { return Ok(()) };
+        unattended.hinder();
+        Err(QuestionError::plain("this is a test that nobody has asked for: it keeps nothing"))
+    }
+
     /// Returns how long a search of the current run waits for servers whose tools are not known yet.
     pub(super) fn patience(&self) -> Duration {
         self.lock().patience
@@ -346,16 +354,16 @@ impl ServerAccess {
         error: UpstreamError,
         cancel: &CancellationToken,
     ) -> Result<(), QuestionError> {
-        let (answers, may) = {
+        let (answers, may, by) = {
             let current = self.lock();
-            (Arc::clone(&current.answers), current.grant.allows(server))
+            (Arc::clone(&current.answers), current.grant.allows(server), current.by.clone())
         };
         if !may {
             return Err(error.into());
         }
         let _wait = self.waits.pause();
         tokio::select! {
-            logged_in = self.upstream.ask_to_log_in(server, error, &*answers) => Ok(logged_in?),
+            logged_in = self.upstream.ask_to_log_in(server, error, &*answers, &by) => Ok(logged_in?),
             () = cancel.cancelled() => Err(QuestionError::plain("the call was cancelled")),
         }
     }

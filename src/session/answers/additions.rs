@@ -38,6 +38,7 @@ impl ServerAccess {
         new: AddServer,
         cancel: &CancellationToken,
     ) -> Result<Answer, QuestionError> {
+        self.must_be_attended()?;
         let (by, answers) = self.asker();
         let new = new_server(new)?;
         let server = tokio::select! {

@@ -172,6 +172,7 @@ impl Answerer {
         match question? {
             GuestQuestion::Output(part) => Answer::work(move || answerer.output(&part)),
             GuestQuestion::SaveTool(tool) => {
+                access.must_be_attended()?;
                 let schemas = access.schemas().await;
                 Answer::work(move || answerer.save_tool(tool, &schemas))
             }

@@ -88,6 +88,10 @@ impl Answers for PausingAnswers {
             self.answers.answer(question).await
         })
     }
+
+    fn page_done(&self, id: &str) {
+        self.answers.page_done(id);
+    }
 }
 
 #[cfg(test)]

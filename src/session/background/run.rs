@@ -72,6 +72,9 @@ struct State {
     /// Whether a look has shown some of the output.
     is_shown_in_part: bool,
     record: Option<Record>,
+    /// Whether a caller follows the run until its end, and the result for that caller.
+    is_followed: bool,
+    whole: Option<Box<RunOutcome>>,
     end: Option<End>,
 }
 
@@ -92,7 +95,7 @@ enum Found {
 }
 
 impl BackgroundRun {
-    pub(super) fn new(session: String, answers: &dyn Answers, bounds: Bounds) -> Self {
+    pub(super) fn new(session: String, caller: &Caller, bounds: Bounds) -> Self {
         let state = State {
             began: Instant::now(),
             preparing: None,
@@ -107,6 +110,8 @@ impl BackgroundRun {
             is_progress_new: false,
             is_shown_in_part: false,
             record: None,
+            is_followed: caller.until_end,
+            whole: None,
             end: None,
         };
         Self {
@@ -114,7 +119,7 @@ impl BackgroundRun {
             number: OnceLock::new(),
             waits_for: OnceLock::new(),
             cancel: CancellationToken::new(),
-            questions: Arc::new(Questions::of(answers)),
+            questions: Arc::new(Questions::of(&*caller.answers)),
             state: Mutex::new(state),
             changed: Notify::new(),
             looking: tokio::sync::Mutex::default(),
@@ -203,6 +208,7 @@ impl BackgroundRun {
             record.end(outcome.status, outcome.error.as_deref());
         }
         let (status, elapsed) = (outcome.status, outcome.elapsed);
+        state.whole = state.is_followed.then(|| Box::new(outcome.clone()));
         state.end = Some(End { outcome: Some(Box::new(outcome)), status, elapsed, at: Instant::now() });
         if !state.is_shown_in_part {
             // The result has all of it.
@@ -226,7 +232,7 @@ impl BackgroundRun {
     }
 
     /// Waits until the code runs, and a moment for its end.
-    pub(in crate::session) async fn first_look(&self, caller: &Caller) -> RunOutcome {
+    async fn first_look(&self, caller: &Caller) -> RunOutcome {
         let turn = self.looking.lock().await;
         loop {
             let changed = self.changed.notified();
@@ -469,5 +475,6 @@ impl State {
     }
 }
 
+mod follow;
 #[cfg(test)]
 mod tests;

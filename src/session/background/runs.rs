@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::bounds::Bounds;
 use super::run::BackgroundRun;
-use crate::session::ListedRun;
-use crate::upstream::Answers;
+use crate::session::{Caller, ListedRun};
 
 /// Runs that have ended and can still be looked at.
 const MOST_ENDED: usize = 16;
@@ -24,7 +23,7 @@ impl BackgroundRuns {
         &self,
         session: &str,
         is_alone: bool,
-        answers: &dyn Answers,
+        caller: &Caller,
         bounds: Bounds,
     ) -> Result<Arc<BackgroundRun>, String> {
         let mut runs = self.lock();
@@ -34,7 +33,7 @@ impl BackgroundRuns {
         if let Some(all_busy) = all_busy(&runs, bounds.runs) {
             return Err(all_busy);
         }
-        let run = Arc::new(BackgroundRun::new(session.to_owned(), answers, bounds));
+        let run = Arc::new(BackgroundRun::new(session.to_owned(), caller, bounds));
         runs.push(Arc::clone(&run));
         let ended = runs.iter().filter(|run| run.has_ended()).count();
         if ended > MOST_ENDED

@@ -2,6 +2,7 @@
 
 mod authority;
 mod changed_files;
+mod example;
 mod look;
 mod outcome;
 mod run_python;
@@ -11,6 +12,7 @@ mod wording;
 pub use authority::Authority;
 pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
 pub(super) use changed_files::{PART, is_below};
+pub use example::ExampleEnd;
 pub use look::{ListedRun, Look, RunningNow};
 pub use outcome::{
     Clamped, Display, Failure, Form, OutputStream, Picture, Progress, RunOutcome, RunRequest, Status, Stream,

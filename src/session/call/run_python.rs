@@ -13,7 +13,7 @@ use crate::session::{
     ChangedFile, FileError, FilePart, Look, OutputStream, Progress, RunOutcome, RunRequest,
 };
 use crate::telemetry::TraceContext;
-use crate::upstream::{Answers, NoAnswers};
+use crate::upstream::{Answers, NoAnswers, Unattended};
 
 /// The connection of a run to whoever asked for it.
 #[derive(Debug, Clone)]
@@ -33,6 +33,11 @@ pub struct Caller {
     pub client: Option<Arc<str>>,
     /// What the call is made with: the run ends with it, and so does its session.
     pub authority: Authority,
+    /// Set in a run that nobody has asked for.
+    pub unattended: Option<Arc<Unattended>>,
+    /// Whether a run in the background is followed until its end, as a task of the client: its whole result is returned, whatever
+    /// looks show of it meanwhile, and cancelling the caller interrupts it.
+    pub until_end: bool,
 }
 
 impl Caller {
@@ -46,6 +51,8 @@ impl Caller {
             trace: TraceContext::default(),
             client: None,
             authority: Authority::default(),
+            unattended: None,
+            until_end: false,
         }
     }
 }
@@ -55,7 +62,8 @@ pub trait RunPython: Send + Sync + 'static {
     /// Runs the code; never fails: what goes wrong is in the outcome.
     fn run(&self, request: RunRequest, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
 
-    /// Starts the code in the background. Returns when it runs: its outcome where it ends within a moment.
+    /// Starts the code in the background. Returns when it runs: its outcome where it ends within a moment, or where the caller
+    /// follows it until its end.
     fn start(&self, request: RunRequest, caller: Caller) -> impl Future<Output = RunOutcome> + Send;
 
     /// Waits until a run in the background ends, displays something, reports progress or needs an answer, and returns what

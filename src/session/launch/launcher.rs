@@ -411,6 +411,7 @@ impl Launcher {
         Probe {
             template: self.template.spec(instance, argv),
             pod_argv: ["python3", "-B", "-c", &guest::pod_probe()].map(String::from).to_vec(),
+            peer_argv: ["python3", "-B", "-c", guest::POD_PEER].map(String::from).to_vec(),
             expected: guest::PROBE_ANSWER.into(),
             limit: START_LIMIT,
         }

@@ -63,6 +63,7 @@ impl Template {
             security_options: self.security_options.clone(),
             volumes: Vec::new(),
             pod: self.pod.clone(),
+            knows_addresses: false,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! All sessions of a workspace: calls, looks and files find theirs here. How interpreters start and end is in `starts`, what people see and end is in `overview`.
 
+mod examples;
 mod overview;
 mod starts;
+mod tried;
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,6 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::tried::Examples;
 use super::answers::{Answerer, Grant, GrantError};
 use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor};
 use super::call::Wording;
@@ -81,6 +84,7 @@ struct Inner {
     background: Arc<BackgroundRuns>,
     /// What runs in the background have printed.
     records: Records,
+    examples: Examples,
     activity: Activity,
     closing: CancellationToken,
     /// Removals under way.
@@ -136,6 +140,7 @@ impl Sessions {
             next_run: AtomicU32::new(1),
             background,
             records: Records::at(&settings.state_dir.value),
+            examples: Examples::new(*settings.timeout),
             activity,
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -158,29 +163,6 @@ impl Sessions {
         self.0.background.has_run_within(time)
     }
 
-    /// Returns the processor time that code has taken between runs since the last call of this, where it can be measured.
-    pub fn take_idle_time(&self) -> Duration {
-        for slot in self.0.slots.all() {
-            if let Ok(mut state) = slot.try_lock()
-                && let Some(live) = &mut state.live
-            {
-                self.0.add_idle_time(live.idle.count());
-            }
-        }
-        Duration::from_micros(self.0.idle_time.swap(0, Ordering::Relaxed))
-    }
-
-    /// Ends the sessions in which something runs that no call waits for.
-    pub fn end_working(&self, why: &str) {
-        for slot in self.0.slots.all() {
-            if let Ok(mut state) = slot.try_lock()
-                && state.live.as_ref().is_some_and(|live| live.idle.is_working())
-            {
-                self.0.end(state.take(format!("the previous one was ended: {why}")));
-            }
-        }
-    }
-
     /// As [`RunPython::start`]; `ended` gets the outcome of the run.
     pub async fn start_and_then(
         &self,
@@ -191,7 +173,7 @@ impl Sessions {
         let (session, is_alone) = (&request.session, self.0.ends_with_run(&request.session));
         let Budgets { stdout, pictures, .. } = self.0.budgets;
         let bounds = Bounds { stdout, pictures, runs: self.0.most };
-        let added = self.0.background.add(session, is_alone, &*caller.answers, bounds);
+        let added = self.0.background.add(session, is_alone, &caller, bounds);
         let run = match added {
             Ok(run) => run,
             Err(busy) => return RunOutcome::refused(busy),
@@ -208,7 +190,7 @@ impl Sessions {
             ended(&outcome);
             running.end(outcome);
         });
-        let outcome = run.first_look(&caller).await;
+        let outcome = run.wait_for(&caller).await;
         if run.number().is_none() {
             self.0.background.remove(&run);
         }
@@ -222,6 +204,8 @@ impl Sessions {
         caller: Caller,
         background: Option<&BackgroundRun>,
     ) -> RunOutcome {
+        let attended = caller.unattended.is_none().then(|| self.0.examples.attend());
+        let authority = caller.authority.clone();
         let span = self.0.telemetry.begin_run(&request.session, &caller.trace);
         let cancel = caller.cancel.child_token();
         let mut caller = Caller { trace: span.context(), cancel: cancel.clone(), ..caller };
@@ -243,6 +227,11 @@ impl Sessions {
         record.ended(&mut outcome, &self.0.upstream).await;
         running.ended(reporting::end(&outcome));
         span.end(reporting::measured(&outcome));
+        if attended.is_some() {
+            self.0.examples.say(&mut outcome);
+            drop(attended);
+            self.test_functions(&authority);
+        }
         outcome
     }
 
@@ -376,14 +365,6 @@ impl Inner {
     /// Whether the interpreter of a session ends with its run.
     fn ends_with_run(&self, session: &str) -> bool {
         !self.persist || session == RunRequest::THROW_AWAY
-    }
-
-    async fn end_all(self: &Arc<Self>) {
-        for slot in self.slots.drain() {
-            self.end(slot.lock().await.live.take());
-        }
-        self.tasks.close();
-        self.tasks.wait().await;
     }
 
     fn add_idle_time(&self, time: Duration) {

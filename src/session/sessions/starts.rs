@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CANCELLED_EARLY, Inner};
+use super::{CANCELLED_EARLY, Inner, Sessions};
 use crate::audit::RunFacts;
 use crate::policy::Kind;
 use crate::session::answers::{ServerAccess, Transfers};
@@ -18,7 +20,40 @@ use crate::session::slots::{Live, Slot};
 use crate::session::{Authority, Caller, Failure, Progress, RunOutcome};
 use crate::upstream::CalledBy;
 
+impl Sessions {
+    /// Returns the processor time that code has taken between runs since the last call of this, where it can be measured.
+    pub fn take_idle_time(&self) -> Duration {
+        for slot in self.0.slots.all() {
+            if let Ok(mut state) = slot.try_lock()
+                && let Some(live) = &mut state.live
+            {
+                self.0.add_idle_time(live.idle.count());
+            }
+        }
+        Duration::from_micros(self.0.idle_time.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ends the sessions in which something runs that no call waits for.
+    pub fn end_working(&self, why: &str) {
+        for slot in self.0.slots.all() {
+            if let Ok(mut state) = slot.try_lock()
+                && state.live.as_ref().is_some_and(|live| live.idle.is_working())
+            {
+                self.0.end(state.take(format!("the previous one was ended: {why}")));
+            }
+        }
+    }
+}
+
 impl Inner {
+    pub(super) async fn end_all(self: &Arc<Self>) {
+        for slot in self.slots.drain() {
+            self.end(slot.lock().await.live.take());
+        }
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     /// Starts an interpreter for a call, unless the call is cancelled meanwhile.
     pub(super) async fn start_for(
         self: &Arc<Self>,

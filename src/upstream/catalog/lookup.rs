@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -13,6 +14,7 @@ use super::meanings::{Keyed, Meanings, Prepared};
 use super::seen::Seen;
 use super::server_docs::ServerDocs;
 use super::store::Store;
+use crate::sizes::Amount;
 use crate::upstream::meaning::{MOST_BY_WORDS, ModelError, fuse};
 use crate::upstream::search::{Hit, Index, IndexedServer};
 use crate::upstream::tool_doc::{About, ToolDoc};
@@ -164,6 +166,16 @@ impl Catalog {
     pub fn prune(&self, servers: &[ListedServer]) -> io::Result<usize> {
         let keep: Vec<_> = servers.iter().filter_map(|server| self.store.path(&server.key)).collect();
         self.store.prune(&keep, MOST_FILES)
+    }
+
+    /// Returns what is unused: files of definitions that are not listed and that have not changed for so long. Removes it if `remove`
+    /// is set.
+    ///
+    /// # Errors
+    /// The folder could not be read, or a file not be removed.
+    pub fn unused(&self, servers: &[ListedServer], age: Duration, remove: bool) -> io::Result<Amount> {
+        let keep: Vec<_> = servers.iter().filter_map(|server| self.store.path(&server.key)).collect();
+        self.store.unused(&keep, age, remove)
     }
 
     /// Returns the tools that fit a query best, best first, at most `limit`.

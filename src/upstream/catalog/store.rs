@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::disk::{SEEN, Stamp, UNFINISHED, VECTORS, replace};
 use super::file;
 use super::server_docs::ServerDocs;
+use crate::sizes::{Amount, disk_usage};
 
 const SUFFIX: &str = ".docs";
 /// An unfinished file of this age was left by a bridge that was killed.
@@ -90,8 +91,36 @@ impl Store {
 
     /// Removes the oldest files beyond `most` except those of `keep`, and abandoned unfinished ones.
     pub(super) fn prune(&self, keep: &[PathBuf], most: usize) -> io::Result<usize> {
-        let mut removed = 0;
-        let mut spare: Vec<(SystemTime, PathBuf)> = Vec::new();
+        let Spare { unfinished, mut files } = self.spare(keep)?;
+        let mut removed = unfinished.iter().filter(|path| fs::remove_file(path).is_ok()).count();
+        files.sort();
+        let surplus = (files.len() + keep.len()).saturating_sub(most);
+        for (_, path) in files.into_iter().take(surplus) {
+            removed += usize::from(remove_file(&path).is_ok());
+        }
+        Ok(removed)
+    }
+
+    /// Returns what is unused: files that have not changed for so long except those of `keep`, and abandoned unfinished ones. Removes
+    /// it if `remove` is set.
+    pub(super) fn unused(&self, keep: &[PathBuf], age: Duration, remove: bool) -> io::Result<Amount> {
+        let mut amount = Amount::default();
+        let Spare { unfinished, files } = self.spare(keep)?;
+        let is_old = |changed: &SystemTime| changed.elapsed().is_ok_and(|elapsed| elapsed >= age);
+        let old = files.into_iter().filter(|(changed, _)| is_old(changed)).map(|(_, path)| path);
+        for path in old.chain(unfinished) {
+            let bytes: u64 = parts_of(&path).iter().map(|part| disk_usage(part)).sum();
+            if remove {
+                remove_file(&path)?;
+            }
+            amount += Amount { count: 1, bytes };
+        }
+        Ok(amount)
+    }
+
+    /// Returns the files except those of `keep`, and abandoned unfinished ones.
+    fn spare(&self, keep: &[PathBuf]) -> io::Result<Spare> {
+        let mut spare = Spare::default();
         for entry in fs::read_dir(&self.folder)? {
             let (path, metadata) = match entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) {
                 Ok((path, metadata)) if metadata.is_file() => (path, metadata),
@@ -101,24 +130,36 @@ impl Store {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let changed = metadata.modified()?;
             if name.starts_with(UNFINISHED) {
-                if changed.elapsed().is_ok_and(|age| age > ABANDONED) && fs::remove_file(&path).is_ok() {
-                    removed += 1;
+                if changed.elapsed().is_ok_and(|age| age > ABANDONED) {
+                    spare.unfinished.push(path);
                 }
             } else if name.ends_with(SUFFIX) && !keep.contains(&path) {
-                spare.push((changed, path));
+                spare.files.push((changed, path));
             }
         }
-        spare.sort();
-        let surplus = (spare.len() + keep.len()).saturating_sub(most);
-        for (_, path) in spare.into_iter().take(surplus) {
-            // What was learned of its tools goes as well.
-            for extension in [SEEN, VECTORS] {
-                let _ = fs::remove_file(path.with_extension(extension));
-            }
-            removed += usize::from(fs::remove_file(path).is_ok());
-        }
-        Ok(removed)
+        Ok(spare)
     }
+}
+
+/// What may be removed.
+#[derive(Debug, Default)]
+struct Spare {
+    unfinished: Vec<PathBuf>,
+    files: Vec<(SystemTime, PathBuf)>,
+}
+
+/// Returns a file with what was learned of its tools.
+fn parts_of(path: &Path) -> [PathBuf; 3] {
+    [path.to_owned(), path.with_extension(SEEN), path.with_extension(VECTORS)]
+}
+
+/// Removes a file with what was learned of its tools.
+fn remove_file(path: &Path) -> io::Result<()> {
+    let [path, more @ ..] = parts_of(path);
+    for part in more {
+        let _ = fs::remove_file(part);
+    }
+    fs::remove_file(path)
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! The catalogue for asynchronous callers: what blocks runs on threads for that.
 
 use std::cell::OnceCell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use super::failures::{Failures, LastFailure, Reason};
-use super::functions::{Functions, SavedFunctions};
+use super::functions::{Functions, SavedFunctions, ToTest};
 use super::keys::Keys;
+use crate::sizes::Amount;
 use crate::upstream::catalog::{
     Catalog, Detail, FOLDER, FoundTool, ListedServer, Prepared, Schemas, ServerDocs, ToolItem,
 };
@@ -31,6 +35,8 @@ pub(in crate::upstream) struct DocsCache {
     /// The servers of the latest snapshot, with their keys.
     listed: Mutex<Option<Keyed>>,
     tasks: TaskTracker,
+    /// How many lists of tools were kept.
+    generation: AtomicU64,
 }
 
 /// A snapshot and its servers with their keys, in the same order.
@@ -78,6 +84,7 @@ impl DocsCache {
             keys: Keys::new(folder, project),
             listed: Mutex::default(),
             tasks: TaskTracker::new(),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -109,7 +116,9 @@ impl DocsCache {
                 let docs: Vec<_> = listing.tools.tools.iter().map(Tool::doc).collect();
                 let key = cache.keys.of(&listing.source, &listing.definition);
                 cache.failures.forget(&key);
-                cache.catalog.keep(&key, listing.about.clone(), docs)
+                let kept = cache.catalog.keep(&key, listing.about.clone(), docs);
+                cache.generation.fetch_add(1, Ordering::Release);
+                kept
             })
             .await
         };
@@ -180,6 +189,17 @@ impl DocsCache {
         blocking(find).await
     }
 
+    /// Returns the saved functions whose examples are to be run again.
+    pub(super) async fn functions_to_test(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<ToTest> {
+        let cache = Arc::clone(self);
+        blocking(move || cache.functions.current().to_test(|| cache.schemas(&cache.keyed(snapshot)))).await
+    }
+
+    /// Returns a number that changes when a server has listed its tools.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     fn schemas(&self, keyed: &Keyed) -> Schemas {
         let docs = |server: &ListedServer| Some((server.alias.clone(), self.catalog.docs(&server.key)?));
         Schemas::new(keyed.servers.iter().filter_map(docs).collect())
@@ -195,6 +215,21 @@ impl DocsCache {
             }
         };
         blocking(prune).await;
+    }
+
+    /// Returns what is unused: documentation of servers that are not defined any more, if it is so old. Removes it if `remove` is set.
+    pub(super) async fn unused(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        age: Duration,
+        remove: bool,
+    ) -> io::Result<Amount> {
+        let cache = Arc::clone(self);
+        let unused = move || match cache.catalog.folder().is_dir() {
+            true => cache.catalog.unused(&cache.keyed(snapshot).everything, age, remove),
+            false => Ok(Amount::default()),
+        };
+        blocking(unused).await
     }
 
     /// Notes whether a server answered, and returns its key if its definition is used.

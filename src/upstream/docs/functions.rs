@@ -1,5 +1,6 @@
 //! Saved functions, which are searched together with the tools of servers.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +10,9 @@ use crate::upstream::tool_doc::{About, ToolDoc};
 
 /// Their key among those of definitions, none of which has this form.
 const KEY: &str = "saved functions";
+
+/// A saved function, and the digests of the tools that it names.
+pub type ToTest = (SavedTool, BTreeMap<String, String>);
 
 /// The saved functions of a user, read again when they have changed.
 #[derive(Debug)]
@@ -59,6 +63,19 @@ impl Functions {
     /// Returns them in the place of a server. It has no name: no query names it.
     pub(super) fn listed() -> ListedServer {
         ListedServer { name: String::new(), alias: String::new(), key: KEY.into() }
+    }
+
+    /// Returns those whose example is to be run again, because a tool that they name has changed, with the digests of their tools.
+    pub(super) fn to_test(&self, schemas: impl FnOnce() -> Schemas) -> Vec<ToTest> {
+        let with_example = || self.tools.iter().filter(|tool| tool.example.is_some());
+        if with_example().next().is_none() {
+            return Vec::new();
+        }
+        let schemas = schemas();
+        let digest = |server: &str, name: &str| schemas.digest(server, name);
+        let needs_test = |tool: &&SavedTool| tool.state(digest) == State::NeedsTest;
+        let to_test = |tool: &SavedTool| (tool.clone(), schemas.digests(&tool.details.tools));
+        with_example().filter(needs_test).map(to_test).collect()
     }
 
     /// Returns the documentation of number `at`, and whether it needs a test.

@@ -21,5 +21,6 @@ mod tests;
 pub(super) use cache::DocsCache;
 pub use cache::Known;
 pub use failures::{LastFailure, Reason};
+pub use functions::ToTest;
 pub(super) use service::Docs;
 pub use service::{Refreshed, Searched, UnknownServer};

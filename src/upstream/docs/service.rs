@@ -1,5 +1,6 @@
 //! Documentation and search over all servers.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::{DocsCache, Keyed, Known, Unknown};
 use super::failures::LastFailure;
+use super::functions::ToTest;
 use super::sweep::{ALL_LIMIT, AT_ONCE, ONE_LIMIT, Sweep};
+use crate::sizes::Amount;
 use crate::upstream::catalog::{Detail, Prepared, ServerDocs, ToolItem};
 use crate::upstream::discovery::{Server, Snapshot};
 use crate::upstream::error::UpstreamError;
@@ -141,6 +144,16 @@ impl Docs {
         self.0.cache.keep(listing).await;
     }
 
+    /// Returns the saved functions whose examples are to be run again.
+    pub(in crate::upstream) async fn functions_to_test(&self, snapshot: Arc<Snapshot>) -> Vec<ToTest> {
+        self.0.cache.functions_to_test(snapshot).await
+    }
+
+    /// Returns a number that changes when a server has listed its tools.
+    pub(in crate::upstream) fn generation(&self) -> u64 {
+        self.0.cache.generation()
+    }
+
     /// Returns how far the search model is with the tools of all servers; None without a model.
     pub(in crate::upstream) async fn prepared(
         &self,
@@ -161,6 +174,16 @@ impl Docs {
     /// Learns what a tool returns from the result of a successful call.
     pub(in crate::upstream) fn learn(&self, server: &Arc<Server>, tool: &str, result: &RawValue) {
         self.0.cache.learn(server, tool, result);
+    }
+
+    /// Returns the documentation of servers that are not defined any more, if it is so old. Removes it if `remove` is set.
+    pub(in crate::upstream) async fn unused(
+        &self,
+        snapshot: Arc<Snapshot>,
+        age: Duration,
+        remove: bool,
+    ) -> io::Result<Amount> {
+        self.0.cache.unused(snapshot, age, remove).await
     }
 
     /// Waits until everything is kept.

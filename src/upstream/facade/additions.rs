@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::Upstream;
-use crate::audit::Denied as DeniedLine;
+use crate::audit::{Approved, Denied as DeniedLine};
 use crate::policy::{Kind, Verdict};
 use crate::upstream::additions::{AddError, NewFrom, NewServer, Planned, plan};
 use crate::upstream::called_by::CalledBy;
@@ -50,6 +50,10 @@ impl Upstream {
             }
             return Err(error);
         }
+        let outcome = if new.for_good { "added-for-good" } else { "added" };
+        let kind = Kind::Server.to_string();
+        let line = Approved::new(Arc::clone(&by.facts), &kind, &planned.subject, outcome).of(&planned.name);
+        self.0.audit.approved(line).await.map_err(|why| AddError::Unrecorded(planned.name.clone(), why))?;
         tracing::info!(server = planned.name, for_good = new.for_good, "the user has approved a new server");
         let Planned { name, definition, .. } = planned;
         let (upstream, added) = (self.clone(), name.clone());

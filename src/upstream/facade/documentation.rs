@@ -1,5 +1,6 @@
 //! What is known of servers and their tools: from the catalogue, or from the servers themselves.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Upstream;
 use crate::policy::Shapes;
+use crate::sizes::Amount;
 use crate::upstream::catalog::{Detail, Prepared, Schemas, ServerDocs};
 use crate::upstream::discovery::Server;
-use crate::upstream::docs::{Known, Refreshed, Searched};
+use crate::upstream::docs::{Known, Refreshed, Searched, ToTest};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::meaning::ModelError;
 use crate::upstream::pool::{Age, PoolRequest, Purpose, Tool};
@@ -116,6 +118,16 @@ impl Upstream {
         )
     }
 
+    /// Returns the saved functions whose examples are to be run again, because a tool that they name has changed.
+    pub async fn functions_to_test(&self) -> Vec<ToTest> {
+        self.0.docs.functions_to_test(self.snapshot()).await
+    }
+
+    /// Returns a number that changes when a server has listed its tools.
+    pub fn generation(&self) -> u64 {
+        self.0.docs.generation()
+    }
+
     /// Returns the tools of all servers that fit a query best, best first.
     ///
     /// Servers that were never asked are asked in the background. They are awaited no longer than `patience`; later
@@ -135,6 +147,14 @@ impl Upstream {
         report: impl FnMut(Prepared) -> bool + Send + 'static,
     ) -> Option<Result<Prepared, ModelError>> {
         self.0.docs.prepare(self.snapshot(), report).await
+    }
+
+    /// Returns the documentation of servers that are not defined any more, if it is so old. Removes it if `remove` is set.
+    ///
+    /// # Errors
+    /// The catalogue could not be read, or a file not be removed.
+    pub async fn unused_documentation(&self, age: Duration, remove: bool) -> io::Result<Amount> {
+        self.0.docs.unused(self.snapshot(), age, remove).await
     }
 
     /// Asks servers again for their tools, a few at once. They come as they answer.

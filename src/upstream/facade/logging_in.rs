@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use codebridge_runtimes::exec::visible_line;
+use codebridge_runtimes::random_hex;
 
 use super::Upstream;
 use super::pages::MOST_CLOSED;
+use crate::audit::{Approved, RunFacts};
+use crate::policy::Kind;
+use crate::upstream::called_by::CalledBy;
 use crate::upstream::discovery::Server;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::login::Account;
+use crate::upstream::login::{Account, LoginError};
 use crate::upstream::person::{Decision, ask_with_page};
 use crate::upstream::questions::Answers;
 
@@ -23,6 +27,7 @@ impl Upstream {
         server: &Arc<Server>,
         error: UpstreamError,
         answers: &dyn Answers,
+        by: &CalledBy,
     ) -> Result<(), UpstreamError> {
         // The browser of one of many users is on another machine, where nobody waits for it.
         if !self.wants_login(&error)
@@ -50,16 +55,22 @@ impl Upstream {
             "Code uses the MCP server '{}', which wants a login. Log in at {issuer}, if you want code to use it with your account.",
             visible_line(&server.name)
         );
+        let id = random_hex::<16>();
         let decision = tokio::select! {
             // Some clients answer when the page is closed.
-            account = pending.wait() => return page.end(account.map_err(|why| UpstreamError::Login(Box::new(why)))),
-            decision = ask_with_page(answers, &message, &url) => decision,
+            account = pending.wait() => {
+                let account = self.logged_in(account, by).await;
+                answers.page_done(&id);
+                return page.end(account);
+            }
+            decision = ask_with_page(answers, &message, &url, &id) => decision,
         };
         self.0.telemetry.answered(decision.name());
         match decision {
             Decision::Approved => {
-                let account = pending.wait().await;
-                page.end(account.map_err(|why| UpstreamError::Login(Box::new(why))))
+                let account = self.logged_in(pending.wait().await, by).await;
+                answers.page_done(&id);
+                page.end(account)
             }
             Decision::Refused => {
                 page.closed = MOST_CLOSED;
@@ -70,6 +81,24 @@ impl Upstream {
                 Err(error)
             }
         }
+    }
+
+    /// Records a login.
+    async fn logged_in(
+        &self,
+        account: Result<Account, LoginError>,
+        by: &CalledBy,
+    ) -> Result<Account, UpstreamError> {
+        let account = account.map_err(|why| UpstreamError::Login(Box::new(why)))?;
+        self.record_login(&account, Arc::clone(&by.facts)).await;
+        Ok(account)
+    }
+
+    /// Records that the person has logged in to a server.
+    pub async fn record_login(&self, account: &Account, facts: Arc<RunFacts>) {
+        let line = Approved::new(facts, &Kind::Server.to_string(), &account.issuer, "logged-in");
+        // The person has it by now: a log that cannot be written stops the calls.
+        let _ = self.0.audit.approved(line.of(&account.server)).await;
     }
 
     /// Whether a login, or another one, helps against an error.

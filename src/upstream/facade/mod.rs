@@ -41,6 +41,7 @@ use crate::upstream::recorded::Recorded;
 use crate::upstream::recording::{Recording, mask_of_all, record_denial, record_refusal};
 use crate::upstream::registry::Registry;
 use crate::upstream::tool_doc::DocKind;
+use crate::upstream::unattended::denial_of_call;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
@@ -255,7 +256,11 @@ impl Upstream {
         }
         let recording = Recording::begin(&self.0.audit, server, tool, &arguments, &options.by);
         let mut watched = Watched { span, recording };
+        let unattended = options.by.unattended.clone();
         let outcome = self.admit_and_call(server, tool, arguments, options, &mut watched).await;
+        if let Some(unattended) = unattended {
+            unattended.look_at(&outcome);
+        }
         watched.recording.end(server, &outcome).await;
         watched.span.end(failure_of(&outcome));
         outcome
@@ -296,6 +301,9 @@ impl Upstream {
         recording.is_of(name, listed);
         let request = PoolRequest::new(server, Purpose::Call, cancel)?;
         let Some(rules) = rules else {
+            if options.by.unattended.is_some() && !listed.is_some_and(|tool| tool.annotations().read_only) {
+                return Err(denial_of_call(&server.name, name));
+            }
             recording.admitted(server, name, None).await?;
             let outcome = self.0.pool.call(request, name, arguments, options).await;
             self.learn(server, listed, &outcome);
@@ -382,6 +390,9 @@ impl Upstream {
         let allowed = allow(&self.0.policy, Wanted { kind, name, by, answers, cancel, telemetry }).await;
         if let Err(error) = &allowed {
             record_denial(&self.0.audit, kind, name, by, error).await;
+            if let Some(unattended) = &by.unattended {
+                unattended.hinder();
+            }
         }
         allowed
     }

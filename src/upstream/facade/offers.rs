@@ -70,7 +70,11 @@ impl Upstream {
         }
         let recording = Recording::of_offer(&self.0.audit, server, request, &arguments, &options.by);
         let mut watched = Watched { span, recording };
+        let unattended = options.by.unattended.clone();
         let used = self.admit_and_use(server, request, &arguments, options, &mut watched).await;
+        if let Some(unattended) = unattended {
+            unattended.look_at(&used);
+        }
         let outcome = used.map(|(outcome, begun)| {
             *watch = begun;
             outcome

@@ -20,6 +20,7 @@ use super::error::UpstreamError;
 use super::person::{FormReply, ask_with_form};
 use super::pool::{Secrets, Tool};
 use super::questions::Answers;
+use super::unattended::has_effects;
 use crate::policy::{
     Annotations, Answer, Denial, Kind, Policy, RuleName, Rules, Shapes, Spent, Standing, Subject, ToolCall,
     Turn, Unaccepted, Verdict, schema,
@@ -161,7 +162,10 @@ fn check_pin(policy: &Policy, call: &WantedCall<'_>) -> Result<(), Denied> {
 pub(super) async fn allow(policy: &Policy, wanted: Wanted<'_>) -> Result<(), UpstreamError> {
     let Wanted { kind, name, by, .. } = wanted;
     let denied = |why| UpstreamError::NotAllowed { kind, name: name.to_owned(), why: Arc::new(why) };
-    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else { return Ok(()) };
+    let Some(rules) = policy.rules().map_err(|error| denied(Denied::Policy(error)))? else {
+        let is_denied = by.unattended.is_some() && has_effects(kind);
+        return if is_denied { Err(denied(Denied::Unattended)) } else { Ok(()) };
+    };
     let rule = match rules.of(kind, name, &by.caller()) {
         Verdict::Allow(_) => return Ok(()),
         Verdict::Deny(denial) => return Err(denied(Denied::Rule(denial))),

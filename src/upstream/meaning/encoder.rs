@@ -14,6 +14,7 @@ use rten_tensor::{NdTensor, Tensor};
 use rten_text::Tokenizer;
 use rten_text::tokenizer::EncodeOptions;
 
+use super::operators::operators;
 use super::{MODEL, ModelError, TOKENIZER, Vector};
 use crate::upstream::tool_doc::floor_char_boundary;
 
@@ -71,7 +72,7 @@ impl Model {
         let parsed = parse_tokenizer(&tokenizer).map_err(|why| invalid(&path, why))?;
         let path = folder.join(MODEL);
         let bytes = read(&path, LARGEST_MODEL)?;
-        let load = || ModelOptions::with_all_ops().load(bytes).map_err(|error| error.to_string());
+        let load = || ModelOptions::with_ops(operators()).load(bytes).map_err(|error| error.to_string());
         let weights = guarded(load).map_err(|why| invalid(&path, why))?;
         let node = |name: &str| weights.find_node(name).filter(|node| weights.input_ids().contains(node));
         let ids = node("input_ids").ok_or_else(|| invalid(&path, "it has no input `input_ids`".into()))?;

@@ -8,6 +8,8 @@
 mod encoder;
 mod error;
 mod fusion;
+#[cfg(feature = "search-model")]
+mod operators;
 mod vector;
 #[cfg(not(feature = "search-model"))]
 mod without;

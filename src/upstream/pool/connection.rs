@@ -20,6 +20,7 @@ use super::activity::{Activity, IdleLimits, InUse, Purpose};
 use super::changes::Changes;
 use super::context::{Context, Limits};
 use super::handler::{Calls, Handler};
+use super::inputs::Inputs;
 use super::listing::{Age, KnownOffers, Listing};
 use super::outcome::{CallOutcome, Pages, ToolList};
 use super::process::ServerProcess;
@@ -103,6 +104,8 @@ pub(super) struct ConnectionParts {
     /// The same of its resources and prompts.
     pub(super) offers_changed: watch::Receiver<u64>,
     pub(super) updates: Updates,
+    /// Whether it says what changes only where it is asked to.
+    pub(super) listens: bool,
     pub(super) calls: Calls,
     pub(super) _opened: Opened,
 }
@@ -216,15 +219,20 @@ impl Connection {
     /// Calls a tool.
     pub(super) async fn call(&self, request: CallRequest<'_>) -> Result<CallOutcome, UpstreamError> {
         let CallRequest { tool, arguments, options, limit } = request;
+        let is_task = self.is_task(tool);
         // The transport puts the arguments in.
-        let mut request =
-            CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new()));
-        request.extensions_mut().insert(arguments);
-        if self.is_task(tool) {
-            request.extensions_mut().insert(AsTask);
-        }
+        let request = |inputs: Option<Inputs>| {
+            let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(Map::new());
+            let mut request = CallToolRequest::new(params);
+            request.extensions_mut().insert(arguments.clone());
+            request.extensions_mut().insert(inputs.unwrap_or_default());
+            if is_task {
+                request.extensions_mut().insert(AsTask);
+            }
+            ClientRequest::CallToolRequest(request)
+        };
         let begun = Instant::now();
-        let outcome = self.ask(tool, ClientRequest::CallToolRequest(request), options.again(), limit).await?;
+        let outcome = self.ask_with_inputs(tool, request, options.again(), limit).await?;
         let outcome = self.result_of(tool, outcome, options, (begun, limit)).await?;
         Ok(if outcome.is_error { outcome.without(&self.parts.secrets) } else { outcome })
     }
@@ -242,8 +250,13 @@ impl Connection {
         options: CallOptions<'_>,
         limit: Duration,
     ) -> Result<CallOutcome, UpstreamError> {
-        let limit = self.parts.definition.call_timeout.unwrap_or(limit.max(options.at_least));
+        let limit = self.limit_of(&options, limit);
         self.ask_within(method, request, options, limit).await
+    }
+
+    /// Returns how long a request may take.
+    pub(super) fn limit_of(&self, options: &CallOptions<'_>, limit: Duration) -> Duration {
+        self.parts.definition.call_timeout.unwrap_or(limit.max(options.at_least))
     }
 
     /// As [`Self::ask`], within this time.

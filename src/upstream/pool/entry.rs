@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -145,7 +145,10 @@ impl Pool {
         let request = OfferRequest::Subscribe { uri: uri.to_owned() };
         let (lease, _permit) = self.turn(&wanted, request.method()).await?;
         let connection = Arc::clone(&lease.connection);
-        let watch = ResourceWatch::begin(lease, uri.to_owned());
+        let mut watch = ResourceWatch::begin(lease, uri.to_owned());
+        if connection.listens() {
+            return Ok((watch.listen(options.cancel).await?, watch));
+        }
         Ok((connection.offer(&request, options, self.limits().call).await?, watch))
     }
 
@@ -366,7 +369,11 @@ impl Pool {
             tasks.spawn(supervise(Arc::clone(&connection), Arc::clone(&entry), limits, closing.clone()));
             tasks.spawn(async move {
                 tokio::select! {
-                    _ = join(connection.follow_changes(&context), connection.follow_offers(&context)) => {}
+                    _ = join3(
+                        connection.follow_changes(&context),
+                        connection.follow_offers(&context),
+                        connection.listen_for_lists(),
+                    ) => {}
                     () = closing.cancelled() => {}
                 }
             });

@@ -1,6 +1,6 @@
 //! Answers what a server asks over its connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
@@ -65,6 +65,9 @@ impl Handler {
     }
 }
 
+/// Pages of a server that are remembered until they have done their work.
+const MOST_PAGES: usize = 32;
+
 /// The calls under way on one connection, and which of them a question belongs to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls(Arc<CallsInner>);
@@ -74,6 +77,8 @@ struct CallsInner {
     callers: Callers,
     /// The calls on whose streams questions came, until those are handled.
     origins: Mutex<HashMap<RequestId, CallNumber>>,
+    /// The pages that the server has shown, and to whom, the oldest first.
+    pages: Mutex<VecDeque<(String, Arc<dyn Answers>)>>,
 }
 
 /// Rides on the request of a call to where its stream is read.
@@ -100,6 +105,32 @@ impl Calls {
                 self.origins().insert(request.id.clone(), origin.0);
             }
         }
+    }
+
+    /// Remembers who is shown a page, if a question is one.
+    fn shows(&self, question: &Question, to: &Arc<dyn Answers>) {
+        let params = question.params.as_ref().filter(|params| params["mode"] == "url");
+        let Some(id) = params.and_then(|params| params["elicitationId"].as_str()) else { return };
+        let mut pages = self.pages();
+        if pages.len() >= MOST_PAGES {
+            pages.pop_front();
+        }
+        pages.push_back((id.to_owned(), Arc::clone(to)));
+    }
+
+    /// Tells whoever was shown a page that it has done its work.
+    pub(super) fn page_done(&self, id: &str) {
+        let mut pages = self.pages();
+        let Some(at) = pages.iter().position(|(shown, _)| shown == id) else { return };
+        let shown = pages.remove(at);
+        drop(pages);
+        if let Some((id, answers)) = shown {
+            answers.page_done(&id);
+        }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, VecDeque<(String, Arc<dyn Answers>)>> {
+        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn origins(&self) -> MutexGuard<'_, HashMap<RequestId, CallNumber>> {
@@ -140,6 +171,7 @@ impl Handler {
                 (&self.runs, caller.ok_or_else(|| Refusal::no_call(&question.method))?)
             }
         };
+        self.calls.shows(&question, &caller);
         tokio::select! {
             answer = caller.answer(question) => answer,
             // Not every server withdraws a question when its call is cancelled.

@@ -1,14 +1,16 @@
 //! What a server says to nobody in particular, passed on without credentials.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use codebridge_runtimes::exec::visible_line;
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
+use super::handler::Calls;
 use super::secrets::Secrets;
 use super::updates::Updates;
-use crate::mcp::client::{LogData, Notices};
+use crate::mcp::client::{Listening, LogData, Notices};
 use crate::upstream::events::Event;
 
 /// Characters that are shown of a log message that is too large to be parsed.
@@ -53,6 +55,9 @@ pub(super) struct ServerNotices {
     /// The same of its resources and prompts.
     pub(super) on_offers_changed: watch::Sender<u64>,
     pub(super) updates: Updates,
+    pub(super) calls: Calls,
+    /// Whether the server has said before that it will tell of changed lists.
+    pub(super) has_listened: AtomicBool,
     pub(super) printed: Printed,
 }
 
@@ -85,6 +90,24 @@ impl Notices for ServerNotices {
 
     fn resource_updated(&self, uri: &str) {
         self.updates.note(uri);
+    }
+
+    fn page_done(&self, id: &str) {
+        self.calls.page_done(id);
+    }
+
+    fn listening(&self, accepted: &Listening) {
+        accepted.resources.iter().for_each(|uri| self.updates.accepted(uri));
+        let is_of_lists = accepted.tools || accepted.offers;
+        // What has changed while nobody listened is unknown.
+        if is_of_lists && self.has_listened.swap(true, Ordering::Relaxed) {
+            if accepted.tools {
+                self.tools_changed();
+            }
+            if accepted.offers {
+                self.offers_changed();
+            }
+        }
     }
 
     fn ignored(&self, what: &'static str) {

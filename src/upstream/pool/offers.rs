@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::context::Limits;
+use super::inputs::Inputs;
 use super::outcome::{CallOutcome, Entries, LARGEST_LIST, LONGEST_CURSOR, MOST_TOOLS};
 use crate::mcp::bounds::work_on;
 use crate::mcp::client::Expected;
@@ -78,8 +79,14 @@ impl Connection {
         limit: Duration,
     ) -> Result<CallOutcome, UpstreamError> {
         let method = request.method();
-        let request = CustomRequest::new(method, Some(request.params()));
-        self.ask(method, ClientRequest::CustomRequest(request), options, limit).await
+        let request = |inputs: Option<Inputs>| {
+            let mut params = request.params();
+            if let (Some(inputs), Some(params)) = (inputs, params.as_object_mut()) {
+                inputs.add_to(params);
+            }
+            ClientRequest::CustomRequest(CustomRequest::new(method, Some(params)))
+        };
+        self.ask_with_inputs(method, request, options, limit).await
     }
 
     /// Returns a list, which is empty if the server does not know it.

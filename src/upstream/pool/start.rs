@@ -1,6 +1,7 @@
 //! Makes a connection: which transport, which handshake.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -172,7 +173,7 @@ async fn connect_by(
     let secrets = Arc::new(Secrets::of(definition).with_login(bearer.clone()));
     let (on_tools_changed, tools_changed) = watch::channel(0);
     let (on_offers_changed, offers_changed) = watch::channel(0);
-    let updates = Updates::default();
+    let (updates, calls) = (Updates::default(), Calls::default());
     let name = Arc::clone(&server.name);
     let printed = Printed::default();
     let notices = ServerNotices {
@@ -182,11 +183,12 @@ async fn connect_by(
         on_tools_changed,
         on_offers_changed,
         updates: updates.clone(),
+        calls: calls.clone(),
+        has_listened: AtomicBool::new(false),
         printed: printed.clone(),
     };
     let inbox = Inbox::new(Box::new(notices));
     let unreadable = inbox.unreadable();
-    let calls = Calls::default();
     let (runs, knows_tasks) = (context.runs.clone(), protocol == Protocol::Discover);
     let handler = Handler::new(Arc::clone(&name), runs, calls.clone(), inbox.questions(), knows_tasks);
     let mut parts = ConnectionParts {
@@ -199,6 +201,7 @@ async fn connect_by(
         tools_changed,
         offers_changed,
         updates,
+        listens: protocol == Protocol::Discover,
         calls,
         _opened: context.telemetry.open_connection(),
     };

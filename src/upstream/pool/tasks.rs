@@ -4,8 +4,7 @@
 //! <https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks>. And of the extension for 2026-07-28, where
 //! the server decides and `tasks/get` has the result.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use rmcp::RoleClient;
@@ -13,15 +12,15 @@ use rmcp::model::{ClientRequest, CustomRequest, ErrorData};
 use rmcp::service::{Peer, PeerRequestOptions};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connection::Connection;
+use super::inputs::questions;
 use super::outcome::CallOutcome;
 use crate::mcp::bounds::Bounds;
 use crate::mcp::client::ServerProgress;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::options::CallOptions;
-use crate::upstream::questions::Question;
 
 /// Bytes of an answer that may be a task.
 const LARGEST: usize = 64 << 10;
@@ -32,8 +31,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Characters of a status.
 const LONGEST_STATUS: usize = 1_000;
-/// What is parsed of the questions of a task.
-const QUESTIONS: Bounds = Bounds { bytes: 1 << 20, values: 20_000 };
 
 /// The answer to a call that has become a task.
 #[derive(Debug, Deserialize)]
@@ -213,30 +210,12 @@ impl Running<'_> {
         answered: &mut HashSet<String>,
         options: &CallOptions<'_>,
     ) -> Result<(), UpstreamError> {
-        let requests = requests.and_then(|raw| QUESTIONS.parse(raw)).and_then(Result::ok);
-        let requests: BTreeMap<String, Value> =
-            requests.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default();
-        let mut responses = Map::new();
-        for (key, mut request) in requests {
-            if !answered.insert(key.clone()) {
-                continue;
-            }
-            let method = request["method"].as_str().unwrap_or_default().to_owned();
-            let params = request.get_mut("params").map(Value::take);
-            let question = Question { server: Arc::clone(&self.connection.parts.server), method, params };
-            let asked = options.answers.answer(question);
-            let answer = tokio::select! {
-                answer = asked => answer,
-                () = options.cancel.cancelled() => return Err(self.connection.cancelled(self.tool)),
-                () = tokio::time::sleep_until(self.deadline.into()) => {
-                    return Err(self.connection.timed_out(self.tool, self.limit));
-                }
-            };
-            responses.insert(key, answer.unwrap_or_else(|_| json!({ "action": "cancel" })));
-        }
-        if responses.is_empty() {
+        let mut requests = questions(requests);
+        requests.retain(|key, _| answered.insert(key.clone()));
+        if requests.is_empty() {
             return Ok(());
         }
+        let responses = self.connection.answers_to(requests, self.tool, options, self.deadline).await?;
         self.ask("tasks/update", json!({ "inputResponses": responses }), options).await.map(|_| ())
     }
 

@@ -14,6 +14,8 @@ struct Watched {
     watchers: usize,
     /// Counts the changes.
     changes: watch::Sender<u64>,
+    /// Whether the server has said that it will tell of them.
+    is_accepted: watch::Sender<bool>,
 }
 
 impl Updates {
@@ -24,6 +26,18 @@ impl Updates {
                 changes.send_modify(|count| *count += 1);
             }
         }
+    }
+
+    /// Notes that the server will say when a resource changes.
+    pub(super) fn accepted(&self, uri: &str) {
+        if let Some(watched) = self.lock().get(uri) {
+            watched.is_accepted.send_replace(true);
+        }
+    }
+
+    /// Returns whether the server will say when a watched resource changes, as that becomes known.
+    pub(super) fn acceptance(&self, uri: &str) -> Option<watch::Receiver<bool>> {
+        self.lock().get(uri).map(|watched| watched.is_accepted.subscribe())
     }
 
     pub(super) fn begin(&self, uri: &str) -> watch::Receiver<u64> {

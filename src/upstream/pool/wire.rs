@@ -7,6 +7,7 @@ use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions};
 use serde::ser::Error;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+use super::inputs::Inputs;
 use crate::upstream::raw_arguments::RawArguments;
 
 /// How a call ends in which `rmcp` has no arguments.
@@ -25,7 +26,7 @@ pub(super) struct WireMessage {
     /// The message, up to the arguments if it has any.
     head: Vec<u8>,
     arguments: Option<RawArguments>,
-    tail: &'static [u8],
+    tail: Vec<u8>,
 }
 
 impl WireMessage {
@@ -41,18 +42,21 @@ impl WireMessage {
         let arguments = extensions.and_then(|extensions| extensions.get::<RawArguments>().cloned());
         let as_task = extensions.is_some_and(|extensions| extensions.get::<AsTask>().is_some());
         if arguments.is_none() {
-            return Ok(Self { head, arguments, tail: b"" });
+            return Ok(Self { head, arguments, tail: Vec::new() });
         }
         if !head.ends_with(NO_ARGUMENTS) {
             return Err(serde_json::Error::custom("the call has no place for its arguments"));
         }
         head.truncate(head.len() - b"{}}}".len());
-        Ok(Self { head, arguments, tail: if as_task { TAIL_OF_TASK } else { TAIL } })
+        let inputs = extensions.and_then(|extensions| extensions.get::<Inputs>());
+        let mut tail = inputs.map_or_else(Vec::new, |inputs| inputs.as_members().into_bytes());
+        tail.extend_from_slice(if as_task { TAIL_OF_TASK } else { TAIL });
+        Ok(Self { head, arguments, tail })
     }
 
     #[cfg(test)]
     pub(super) fn of_text(text: &str) -> Self {
-        Self { head: text.into(), arguments: None, tail: b"" }
+        Self { head: text.into(), arguments: None, tail: Vec::new() }
     }
 
     /// Returns the number of bytes.
@@ -64,7 +68,7 @@ impl WireMessage {
     pub(super) async fn write_line(self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
         if self.is_large() {
             let arguments = self.arguments.as_ref().map_or(&b""[..], RawArguments::as_bytes);
-            for part in [&self.head, arguments, self.tail, b"\n"] {
+            for part in [&self.head, arguments, &self.tail, b"\n"] {
                 writer.write_all(part).await?;
             }
         } else {
@@ -92,7 +96,7 @@ impl WireMessage {
         let mut bytes = Vec::with_capacity(self.len() + 1);
         bytes.extend_from_slice(&self.head);
         bytes.extend_from_slice(arguments);
-        bytes.extend_from_slice(self.tail);
+        bytes.extend_from_slice(&self.tail);
         bytes
     }
 }

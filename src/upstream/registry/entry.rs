@@ -47,6 +47,8 @@ pub struct Repository {
 pub(super) struct Package {
     #[serde(alias = "registry_type")]
     pub(super) registry_type: String,
+    #[serde(alias = "registry_base_url")]
+    pub(super) registry_base_url: Option<String>,
     pub(super) identifier: String,
     pub(super) version: Option<String>,
     #[serde(alias = "runtime_hint")]

@@ -105,6 +105,17 @@ impl Attack {
         outcome
     }
 
+    /// For whom, and how it ends: what is said later counts.
+    pub(crate) fn outcomes(&self) -> &[(Vec<String>, String)] {
+        &self.outcomes
+    }
+
+    /// Whether it must not succeed; else it shows what code can see or have.
+    pub(crate) fn is_refused(&self) -> bool {
+        let (_, first) = &self.outcomes[0];
+        !["done", "success"].iter().any(|word| first.starts_with(word))
+    }
+
     /// The name of its test.
     pub(crate) fn test_name(&self) -> String {
         self.name.chars().map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()

@@ -20,7 +20,7 @@ use crate::tests;
 
 const PRELUDE: &str = include_str!("prelude.py");
 /// Name and text of each file.
-const FILES: [(&str, &str); 6] = [
+pub(super) const FILES: [(&str, &str); 6] = [
     ("system_calls", include_str!("system_calls.py")),
     ("network", include_str!("network.py")),
     ("files", include_str!("files.py")),

@@ -14,7 +14,7 @@ use crate::harness::works::works;
 use crate::harness::{Suite, TestEnv};
 
 /// The files, and what is put before each of their attacks.
-const FILES: [(&str, &str, &str); 2] = [
+pub(super) const FILES: [(&str, &str, &str); 2] = [
     ("bombs", include_str!("bombs.py"), ""),
     ("frames", include_str!("frames.py"), include_str!("frames_prelude.py")),
 ];

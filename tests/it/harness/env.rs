@@ -180,7 +180,10 @@ impl TestEnv {
     pub(crate) fn variables(&self) -> BTreeMap<OsString, OsString> {
         let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
         let mut set = |name: &str, value: OsString| variables.insert(name.into(), value);
-        set("PATH", PATH.into());
+        match &Machine::get().kubectl {
+            Some(folder) => set("PATH", format!("{}:{PATH}", folder.display()).into()),
+            None => set("PATH", PATH.into()),
+        };
         set("HOME", self.home().into());
         set("TMPDIR", self.root.join("tmp").into());
         set("LANG", "C.UTF-8".into());

@@ -105,6 +105,8 @@ pub(crate) struct Machine {
     pub(crate) user: Option<TestUser>,
     /// The configuration of kubectl for the cluster under test.
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// The folder of the kubectl under test, where it is not that of this machine.
+    pub(crate) kubectl: Option<PathBuf>,
     versions: [OnceLock<(u32, u32)>; 4],
 }
 
@@ -132,6 +134,7 @@ impl Machine {
                 docker_host: text("DOCKER_HOST").map(OsString::from).or_else(|| env::var_os("DOCKER_HOST")),
                 user: test_user(),
                 kubeconfig: text("KUBECONFIG").map(PathBuf::from),
+                kubectl: text("KUBECTL").map(PathBuf::from),
                 versions: Default::default(),
             }
         })

@@ -121,3 +121,35 @@ print(size, open("/workspace/large", "rb").read(3) == b"xxx")
 os.unlink("/workspace/large")
 blob = runtime.read_resource("garden", "large://40")
 print(len(blob), blob.count(b"x"))
+
+# %% modern
+print(await mcp_modern.plant(kind="fern"))
+print(runtime.read_resource("modern", "note://1"), runtime.get_prompt("modern", "advice").text)
+print(await mcp_modern.graft())
+try:
+    await mcp_modern.nag()
+except runtime.MCPError as error:
+    print(error)
+
+# %% modern_watch
+import asyncio
+
+watch = runtime.watch_resource("modern", "note://5")
+print(await mcp_modern.watched())
+
+async def follow():
+    async for uri in watch:
+        print(uri)
+        break
+
+following = asyncio.ensure_future(follow())
+while not following.done():
+    await mcp_modern.touch(uri="note://5")
+await mcp_modern.grow(tool="spade")
+while "spade" not in [one["name"] for one in await runtime.query_tool_docs("modern")]:
+    await asyncio.sleep(0.01)
+print(await mcp_modern.spade())
+watch.close()
+while await mcp_modern.watched():
+    pass
+runtime.watch_resource("modern", "note://gone")

@@ -2,12 +2,19 @@
 
 use super::*;
 use crate::session::Stream;
-use crate::upstream::NoAnswers;
 
 const BOUNDS: Bounds = Bounds { stdout: 1000, pictures: PictureBudget { count: 2, bytes: 1000 }, runs: 8 };
 
 fn run() -> BackgroundRun {
-    let run = BackgroundRun::new("main".into(), &NoAnswers::default(), BOUNDS);
+    run_of(&caller())
+}
+
+fn caller() -> Caller {
+    Caller::without_answers(mpsc::channel(1).0, CancellationToken::new())
+}
+
+fn run_of(caller: &Caller) -> BackgroundRun {
+    let run = BackgroundRun::new("main".into(), caller, BOUNDS);
     run.begin(7, None, WaitsFor(Box::new(Vec::new)));
     run
 }
@@ -72,4 +79,23 @@ async fn nothing_is_kept_for_looks_once_the_result_has_it() {
     partly.end(outcome(0));
     assert_eq!(partly.lock().ended().stdout.text, "two\n");
     assert_eq!(partly.lock().stdout.take(false), Stream::default());
+}
+
+#[tokio::test]
+async fn who_follows_a_run_gets_all_of_it_whatever_looks_have_shown() {
+    let (progress, mut events) = mpsc::channel(8);
+    let follower = Caller { progress, until_end: true, ..caller() };
+    let run = run_of(&follower);
+    run.take_in(Progress::Output(OutputStream::Stdout, b"first\n".to_vec()));
+    let looked = run.running();
+    assert_eq!(looked.stdout.text, "first\n");
+    let ends = async {
+        let event = events.recv().await.unwrap();
+        assert!(matches!(event, Progress::Reported(now) if now.starts_with("run 7 is running")));
+        let stdout = Stream { text: "first\nlast\n".into(), total_bytes: 11, truncated: false };
+        run.end(RunOutcome { stdout, ..outcome(0) });
+    };
+    let (followed, ()) = tokio::join!(run.wait_for(&follower), ends);
+    assert_eq!(followed.stdout.text, "first\nlast\n");
+    assert_eq!(run.look(Look { run: 7, timeout: STOP_LIMIT, stop: false }, &caller(), false).await.run_id, 7);
 }

@@ -1,0 +1,29 @@
+# %% saves
+def double(n):
+    """Doubles a number."""
+    return 2 * n
+
+
+save_tool(double)
+for text in "first", "second":
+    await runtime.save_artifact(text, name="notes.txt", description="two versions")
+print(await mcp_ledger.append(line="kept"))
+
+# %% steps
+from mcp import runtime
+
+
+def first():
+    return {"answer": 42}
+
+
+def second():
+    raise ValueError("not yet")
+
+
+await runtime.step("first", first)
+await runtime.step("second", second)
+
+# %% uses
+print(double(21), await runtime.load_artifact("notes.txt"))
+await runtime.save_artifact("third", name="notes.txt")

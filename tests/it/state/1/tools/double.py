@@ -1,0 +1,3 @@
+def double(n):
+    """Doubles a number."""
+    return 2 * n
