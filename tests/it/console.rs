@@ -218,8 +218,8 @@ fn pages_of_other_origins_are_refused(env: &TestEnv) {
     }
     let reply = http.send("GET", "/console/runs", &[cookie, ("Origin", &own)], "");
     assert_eq!(reply.header("access-control-allow-origin"), None, "{reply:?}");
-    let rebound = format!("GET /console/login HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
-    assert_eq!(http.send_raw(rebound.as_bytes()).status, 403);
+    let rebound = b"GET /console/login HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(http.send_raw(rebound).status, 403);
 }
 
 /// Prints what would be harmful in a page or on a terminal, and much of it.
@@ -259,7 +259,7 @@ fn runs_are_shown_as_text_and_only_to_their_user(env: &TestEnv) {
         assert!(page.contains(shown), "{shown}: {}", &page[..page.len().min(20_000)]);
     }
     assert!(!page.contains("<script>alert") && !page.contains("<img") && !page.contains("<b>bold"), "{path}");
-    assert!(!page.contains(|c: char| c == '\u{1b}' || c == '\u{202e}'));
+    assert!(!page.contains(['\u{1b}', '\u{202e}']));
     let whole = of_alice.get(&format!("{path}/stdout")).expect(200);
     assert_eq!(whole.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(
