@@ -53,7 +53,6 @@ pub use engine::{Export, LocalImage, find_local_image};
 pub use facts::{Fact, FactState, host_facts};
 pub use folders::{ArchiveError, LeftOut, Oddities, Supplied, SupplyError, look_at};
 pub use kube::Walls;
-pub use seccomp::node_profile;
 pub use machine::{MachinePolicy, MachineReport, ShareReport, supervise_machine};
 pub use owner::{Owner, OwnerState, start_time as process_start_time};
 pub use plan::{
@@ -67,6 +66,7 @@ pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};
 pub use sandbox::Sandbox;
+pub use seccomp::node_profile;
 pub use spec::{HostFolder, Limits, RootFs, RootLease, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};
 pub use sweep::{Swept, reclaim_instance, sweep};

@@ -90,7 +90,8 @@ fn container(spec: &SandboxSpec) -> Value {
     let mut env: Vec<Value> =
         spec.env.iter().map(|(name, value)| json!({"name": name, "value": literal(value)})).collect();
     if spec.knows_addresses {
-        let of_status = |(name, field)| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}});
+        let of_status =
+            |(name, field)| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}});
         env.extend(ADDRESSES.map(of_status));
     }
     json!({
