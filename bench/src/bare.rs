@@ -53,6 +53,7 @@ impl Bare {
             security_options: Vec::new(),
             volumes: Vec::new(),
             pod: PodSettings::default(),
+            knows_addresses: false,
         };
         // Files are written before the clock starts: a bare runtime finds its bundle ready.
         let plan = self.driver.plan(&spec, &self.instance).map_err(io::Error::other)?;
