@@ -48,6 +48,7 @@ impl Bare {
             folders: Vec::new(),
             shares: Vec::new(),
             copied_shares: Vec::new(),
+            knows_addresses: false,
             user: User { uid: 65534, gid: 65534 },
             limits: Limits { memory: 512 << 20, pids: 128, cpus: None, descriptors: 1024 },
             owner: self.instance.owner().clone(),

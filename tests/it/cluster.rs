@@ -35,7 +35,6 @@ pub(crate) fn register(suite: &mut Suite) {
             "cluster",
             tests![
                 an_api_server_that_restarts_costs_the_session_at_most,
-                a_node_that_is_lost_costs_the_session_at_most,
                 a_network_that_enforces_the_policy_is_noticed,
                 reap_removes_the_network_policy,
             ],
@@ -211,18 +210,6 @@ fn a_pod_that_makes_room_for_another_ends_its_run_with_the_reason(env: &TestEnv)
     let said = call.outcome().expect("error").error().to_string();
     let _ = kubectl(env, &["delete", "pod", name, "--grace-period=0", "--force"]);
     assert!(said.contains("reempt") && said.contains("pod codebridge-"), "{said}");
-    bridge.close();
-}
-
-fn a_node_that_is_lost_costs_the_session_at_most(env: &TestEnv) {
-    let bridge = env.bridge().start();
-    let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
-    cluster(env, "stop-node");
-    let said = call.outcome().expect("error").error().to_string();
-    cluster(env, "start-node");
-    assert!(said.contains("pod codebridge-") && said.contains("node codebridge-node"), "{said}");
-    let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
-    eventually("the next call starts a new session", LIMIT, works);
     bridge.close();
 }
 

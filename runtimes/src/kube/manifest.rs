@@ -70,7 +70,8 @@ fn profile(spec: &SandboxSpec) -> Value {
 fn names(spec: &SandboxSpec) -> Map<String, Value> {
     let none = json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.1"]}});
     let those_of_the_cluster = json!({"dnsPolicy": "ClusterFirst"});
-    match if spec.knows_addresses { those_of_the_cluster } else { none } {
+    let chosen = if spec.knows_addresses { those_of_the_cluster } else { none };
+    match chosen {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
