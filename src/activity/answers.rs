@@ -111,6 +111,10 @@ impl Answers for SharedAnswers {
             }
         })
     }
+
+    fn page_done(&self, id: &str) {
+        self.client.page_done(id);
+    }
 }
 
 #[cfg(test)]

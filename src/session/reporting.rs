@@ -30,7 +30,10 @@ pub(super) fn begin(
         facts,
         cancel: caller.cancel.clone(),
     });
-    caller.answers = running.reporter().answers(Arc::clone(&caller.answers));
+    // Nobody is asked about what nobody has asked for.
+    if caller.unattended.is_none() {
+        caller.answers = running.reporter().answers(Arc::clone(&caller.answers));
+    }
     running
 }
 
