@@ -13,6 +13,8 @@ use super::start_error::StartError;
 use crate::session::frames::{FrameError, FrameReader, FromGuest, ToGuest};
 
 const PROTOCOL: u32 = 1;
+/// Bytes that are read at once of small frames; those of large ones go where they belong. Each session has as many.
+const READ_AHEAD: usize = 16 << 10;
 /// How long a guest may take to say that it is there. One that is stopped never says it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -50,7 +52,7 @@ impl Guest {
             return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
         };
         widen(&stdin);
-        let reader = FrameReader::new(BufReader::with_capacity(64 << 10, stdout));
+        let reader = FrameReader::new(BufReader::with_capacity(READ_AHEAD, stdout));
         let mut starting =
             Self { parts: GuestParts { sandbox, stdin, reader, early: Early::default() }, offered: None };
         let never_starts = starting.sandbox().never_starts();
