@@ -119,7 +119,8 @@ impl Guest {
     async fn answers(&mut self, loads_ahead: bool, limit: Duration) -> bool {
         let GuestParts { stdin, reader, early, .. } = &mut self.parts;
         let asking = async {
-            if ToGuest::Alive { loads_ahead }.write(stdin).await.is_err() {
+            let question = ToGuest::Alive { loads_ahead };
+            if question.write(stdin).await.is_err() {
                 return false;
             }
             loop {
