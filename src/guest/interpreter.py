@@ -145,6 +145,8 @@ class Interpreter:
                 elif kind == b"Z":
                     self.start_script(payload)
                 elif kind == b"L":
+                    if number:
+                        self.load_ahead()
                     self.channel.send((b"L", number, b""))
                 elif kind == b"S":
                     self.tools.append(payload.decode("utf-8", "replace"))
@@ -152,6 +154,14 @@ class Interpreter:
             # A bug of ours, or no memory for the bookkeeping: the session cannot go on.
             sys.__excepthook__(*sys.exc_info())
             os._exit(SOFTWARE_FAILURE)
+
+    def load_ahead(self):
+        """Loads what code that awaits something needs: it takes longer than all other parts of a start."""
+        try:
+            self.part("event_loop")
+        except Exception:
+            # The code that needs it will say why.
+            pass
 
     def start_script(self, description):
         if description == b"-":

@@ -29,8 +29,10 @@ pub(super) enum ToGuest {
     Interrupt(u32),
     /// The answer to a question, as JSON.
     Answer(u32, AnswerJson),
-    /// A question that an interpreter which waits for its session answers.
-    Alive,
+    /// A question that an interpreter which waits for its session answers, and whether it gets ready for more than the least.
+    Alive {
+        loads_ahead: bool,
+    },
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
     /// A request for a part of a file of the workspace.
@@ -67,7 +69,7 @@ impl ToGuest {
             Self::Run(id, source) => (b'R', id, source.into_bytes()),
             Self::Script(json) => (b'Z', 0, json),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
-            Self::Alive => (b'L', 0, Vec::new()),
+            Self::Alive { loads_ahead } => (b'L', u32::from(loads_ahead), Vec::new()),
             Self::File { id, start, path } => {
                 (b'G', id, [format!("{start} {} ", PART).as_bytes(), &path].concat())
             }

@@ -30,5 +30,18 @@ class Compiled(unittest.TestCase):
                 self.assertEqual(guest.offered.partition(b"\n")[2][:1], code[:1])
 
 
+class Waiting(unittest.TestCase):
+    def test_it_says_that_it_is_there_and_loads_what_it_is_told_to(self):
+        seen = "import sys; 'asyncio' in sys.modules"
+        for number, loaded in (0, "False\n"), (1, "True\n"):
+            with Guest() as guest:
+                for count in range(1, 3):
+                    guest.send(b"L", number)
+                    guest.until(lambda: guest.frames.count((b"L", number, 0)) == count)
+                self.assertEqual(guest.run(seen).out, loaded)
+                self.assertEqual(guest.run("await __import__('asyncio').sleep(0)\n6 * 7").out, "42\n")
+                self.assertEqual(guest.run("[n for n in dir() if 'asyncio' in n]").out, "[]\n")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -17,6 +17,8 @@ const PROTOCOL: u32 = 1;
 const READ_AHEAD: usize = 16 << 10;
 /// How long a guest may take to say that it is there. One that is stopped never says it.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take to load more: a twentieth of a second, on a loaded host more.
+const LOADING: Duration = Duration::from_secs(10);
 
 /// A guest that waits for its first frame. Nothing reads what its sandbox sends meanwhile. [`Guest::end`] must be called
 /// unless it becomes an interpreter; dropping it leaves its sandbox to the reaper.
@@ -108,9 +110,19 @@ impl Guest {
 
     /// Whether it still waits for its first frame: it is asked.
     pub(in crate::session) async fn is_alive(&mut self) -> bool {
+        self.answers(false, PATIENCE).await
+    }
+
+    /// Has it load what most code needs, which a session that waits for it would not wait for; false if it is gone.
+    pub(in crate::session) async fn load_ahead(&mut self) -> bool {
+        self.answers(true, LOADING).await
+    }
+
+    async fn answers(&mut self, loads_ahead: bool, limit: Duration) -> bool {
         let GuestParts { stdin, reader, early, .. } = &mut self.parts;
         let asking = async {
-            if ToGuest::Alive.write(stdin).await.is_err() {
+            let question = ToGuest::Alive { loads_ahead };
+            if question.write(stdin).await.is_err() {
                 return false;
             }
             loop {
@@ -122,7 +134,7 @@ impl Guest {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, asking).await.unwrap_or(false)
+        tokio::time::timeout(limit, asking).await.unwrap_or(false)
     }
 
     pub(in crate::session) fn sandbox(&self) -> &Sandbox {

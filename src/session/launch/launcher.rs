@@ -358,7 +358,11 @@ impl Launcher {
         let failure = started.as_ref().err().map(StartError::kind);
         self.telemetry.sandbox_started(choice.runtime.kind.program_name(), begun.elapsed(), failure);
         match started {
-            Ok(started) => Some(Spare::new(purpose, started, Arc::clone(instance))),
+            Ok(mut started) => {
+                // One that is gone by now is noticed when a session wants it.
+                let _ = started.guest.load_ahead().await;
+                Some(Spare::new(purpose, started, Arc::clone(instance)))
+            }
             Err(error) => {
                 tracing::info!(%error, "could not start a spare sandbox");
                 None

@@ -17,6 +17,8 @@ use crate::session::interpreter::Guest;
 
 /// How long a spare is not started because calls go on. One that takes longer does not keep others from their spare.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long after a call nothing starts: its result is on its way, and the next call may follow at once.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How often the memory of this machine is looked at while there are spares.
 const PACE: Duration = Duration::from_secs(5);
 
@@ -259,13 +261,21 @@ impl Spares {
         state.is_due && state.ready.len() < self.wanted && !self.stop.is_cancelled()
     }
 
-    /// Waits until no call goes on, or those that do take long.
+    /// Waits until no call has gone on for a moment, or those that do take long.
     async fn quiet(&self) {
         let deadline = Instant::now() + QUIET;
-        while self.lock().calls > 0 {
+        while Instant::now() < deadline {
+            let (calls, last_call) = {
+                let state = self.lock();
+                (state.calls, state.last_call)
+            };
+            let pause = last_call.map(|last| last + PAUSE).filter(|_| calls == 0);
+            if pause.is_some_and(|pause| pause <= Instant::now()) {
+                return;
+            }
             tokio::select! {
                 () = self.call_ended.notified() => {}
-                () = sleep_until(deadline) => return,
+                () = sleep_until(pause.unwrap_or(deadline).min(deadline)) => {}
                 () = self.stop.cancelled() => return,
             }
         }
