@@ -188,6 +188,6 @@ pub enum GivenAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerError {
-    #[error("the question does not wait any more: it was answered elsewhere, or its run has ended")]
+    #[error("the question is no longer open: it was answered elsewhere, or its run has ended")]
     Gone,
 }

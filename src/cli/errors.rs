@@ -237,7 +237,7 @@ impl CommandError {
             Self::Artifact(error) => error.hint(),
             Self::Saved(error) => error.hint(),
             Self::Unrecorded(error) => Some(error.hint()),
-            Self::UnknownUser(_) => Some("`codebridge token ls` lists users; one has a folder since its first call".into()),
+            Self::UnknownUser(_) => Some("`codebridge token ls` lists users; the first call of a user makes their folder".into()),
             Self::UnapprovedImport(_) => Some("add --yes if you have read the source".into()),
             Self::Output(error) => error.hint(),
             Self::Terminal(_) => Some("write it to a file with -o FILE".into()),

@@ -105,7 +105,7 @@ pub(super) async fn answer(
     let feed = console.feed(&visitor);
     let id = sent.get("question");
     let gone = || {
-        problem(StatusCode::CONFLICT, "The question does not wait any more", &AnswerError::Gone.to_string())
+        problem(StatusCode::CONFLICT, "The question is no longer open", &AnswerError::Gone.to_string())
     };
     let Some(question) = feed.questions().await.into_iter().find(|question| question.id == id) else {
         return gone();

@@ -250,7 +250,7 @@ fn wall_words(walls: &Walls) -> String {
     let policy = match (walls.policy, &walls.answered[..]) {
         (true, _) => "the seccomp filter and the network policy hold".into(),
         (false, []) if walls.profile => {
-            "the seccomp filter holds; whether the cluster enforces the network policy cannot be tried behind the profile of the node".into()
+            "the seccomp filter holds; the network policy was not tested, because the node's seccomp profile already blocks the network".into()
         }
         (false, []) => "the seccomp filter holds; there is no network policy".into(),
         (false, answered) => format!(
@@ -268,7 +268,7 @@ fn profile_words(walls: &Walls) -> &'static str {
     match walls.profile {
         true => "the node applies codebridge's own",
         false => {
-            "the node applies that of its container runtime, then the sandbox installs codebridge's; `codebridge help kubernetes` says how nodes get it"
+            "the node applies its container runtime's profile until the sandbox installs codebridge's; `codebridge help kubernetes` says how nodes can apply it from the start"
         }
     }
 }

@@ -147,7 +147,7 @@ variables! {
     MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0" SANDBOXES
         "Whether to make a podman machine rootful before starting it";
     MAX_SESSIONS = ["MCP_BRIDGE_MAX_SESSIONS"] "max-sessions" "N" "8" SERVING
-        "Maximum number of sessions; starting another one ends the session that has been idle longest";
+        "Maximum number of sessions, over HTTP for each user; starting another one ends the session that has been idle longest";
     WARM = ["MCP_BRIDGE_WARM"] "warm" "N" "1" SERVING
         "Number of spare sandboxes that wait for the next new sessions, started after a call has ended; `0` for none. Only `serve` keeps any";
     MAX_RUNS = ["MCP_BRIDGE_MAX_RUNS"] "max-runs" "N" "64" SERVING
@@ -177,7 +177,7 @@ variables! {
     POLICY = ["MCP_BRIDGE_POLICY"] "policy" "FILE" NO_DEFAULT GOVERNED
         "File with the rules of what code may do; if not set, `policy.toml` in the state folder, if it exists";
     AUDIT = ["MCP_BRIDGE_AUDIT"] "audit" "MODE" "on" AUDITED
-        "What the audit log in the state folder records: `on` for each run and each call, `full` also code, arguments, results and output, `required` for no run and no call without its line, `required,full`, or `off`";
+        "What the audit log in the state folder records: `on` for each run and each call, `full` for code, arguments, results and output as well, `required` if nothing may run or be called before its line is written, `required,full`, or `off`";
     LOG_LEVEL = ["MCP_BRIDGE_LOG_LEVEL"] "log-level" "LEVEL" "INFO" ALWAYS
         "Level of the log on standard error: ERROR, WARN, INFO, DEBUG, TRACE, or directives such as `codebridge=debug,rmcp=info`";
     SESSION_PERSIST = ["MCP_BRIDGE_SESSION_PERSIST"] "session-persist" "BOOL" "true" SERVING

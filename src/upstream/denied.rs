@@ -31,7 +31,7 @@ pub enum Denied {
     NobodyToAsk { rule: RuleName },
     #[error("the rule at {rule} asks the user, and the arguments are too long to be read")]
     TooLarge { rule: RuleName },
-    #[error("nobody has asked for this run, and it may change something")]
+    #[error("codebridge runs this test by itself, and may call only tools that change nothing")]
     Unattended,
 }
 

@@ -64,7 +64,7 @@ impl Peer {
             () = tokio::time::sleep(START_LIMIT) => return Err("it did not start in time".into()),
         };
         match line.trim() {
-            CANNOT_LISTEN => Err("the seccomp profile of the node lets no pod listen".into()),
+            CANNOT_LISTEN => Err("the node's seccomp profile does not let a pod listen".into()),
             place if is_place(place) => Ok(place.to_owned()),
             _ => Err(exec::visible_line(&sandbox.with_messages("it did not start"))),
         }

@@ -41,7 +41,7 @@ impl Tasks {
         let tasks = self.lock();
         let task = tasks.iter().find(|task| task.id == id && !task.is_over());
         task.cloned()
-            .ok_or_else(|| ErrorData::invalid_params("no such task: it never was, or its time is over", None))
+            .ok_or_else(|| ErrorData::invalid_params("no such task: it never existed, or it is no longer kept", None))
     }
 
     pub(super) fn list(&self) -> Vec<Arc<Task>> {

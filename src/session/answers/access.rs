@@ -323,7 +323,7 @@ impl ServerAccess {
     pub(super) fn must_be_attended(&self) -> Result<(), QuestionError> {
         let Some(unattended) = self.lock().by.unattended.clone() else { return Ok(()) };
         unattended.hinder();
-        Err(QuestionError::plain("this is a test that nobody has asked for: it keeps nothing"))
+        Err(QuestionError::plain("codebridge runs this test by itself: it cannot save or install anything"))
     }
 
     /// Returns how long a search of the current run waits for servers whose tools are not known yet.

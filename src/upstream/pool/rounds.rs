@@ -40,7 +40,7 @@ impl Connection {
             let responses = self.answers_to(requests, method, &options, deadline).await?;
             inputs = Some(Inputs { responses, state: needed.request_state });
         }
-        Err(self.malformed(method, "it has no result, but asks again and again"))
+        Err(self.malformed(method, "it keeps asking and returns no result"))
     }
 
     async fn pause(&self, method: &str, options: &CallOptions<'_>) -> Result<(), UpstreamError> {
