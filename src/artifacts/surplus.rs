@@ -107,8 +107,13 @@ mod tests {
     #[test]
     fn replaced_versions_go_first_and_then_the_oldest() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["b", "a", "a", "c", "a"] {
+        for (age, (name, version)) in [("b", 1), ("a", 1), ("a", 2), ("c", 1), ("a", 3)].iter().enumerate() {
             save(dir.path(), name);
+            // They are saved within a second, which is as exact as the time is kept.
+            let about = dir.path().join(format!("artifacts/{name}/{version}/about.json"));
+            let mut artifact: Artifact = serde_json::from_slice(&std::fs::read(&about).unwrap()).unwrap();
+            artifact.created = jiff::Timestamp::from_second(1_700_000_000 + age as i64).unwrap();
+            std::fs::write(&about, serde_json::to_vec(&artifact).unwrap()).unwrap();
         }
         let at = |limit: u64| Artifacts::at(dir.path(), limit * MIB);
         assert_eq!(at(4).surplus().unwrap(), Amount { count: 1, bytes: MIB });

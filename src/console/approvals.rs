@@ -104,9 +104,8 @@ pub(super) async fn answer(
     }
     let feed = console.feed(&visitor);
     let id = sent.get("question");
-    let gone = || {
-        problem(StatusCode::CONFLICT, "The question is no longer open", &AnswerError::Gone.to_string())
-    };
+    let gone =
+        || problem(StatusCode::CONFLICT, "The question is no longer open", &AnswerError::Gone.to_string());
     let Some(question) = feed.questions().await.into_iter().find(|question| question.id == id) else {
         return gone();
     };

@@ -49,7 +49,9 @@ async fn admit(console: &Console, parts: &Parts, token: &str, next: &str) -> Res
         Err(refusal) => {
             let _ = console.site.refuse(refusal, &parts.headers, &parts.extensions);
             let text = match refusal.status {
-                StatusCode::FORBIDDEN => "This token has no scope `console`: make one with `codebridge token add NAME --scope console`.",
+                StatusCode::FORBIDDEN => {
+                    "This token has no scope `console`: make one with `codebridge token add NAME --scope console`."
+                }
                 StatusCode::UNAUTHORIZED => "This token is unknown, expired or revoked.",
                 _ => refusal.text,
             };

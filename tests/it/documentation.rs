@@ -111,7 +111,7 @@ fn the_readme_lists_every_topic(_: &TestEnv) {
     assert_eq!(files.count(), TOPICS.len(), "a file in src/help is no topic");
 }
 
-/// Every link to a file of the repository, and every `codebridge help TOPIC`.
+/// Every link to a file of the repository, and every `codebridge help TOPIC`. Blocks of code end.
 fn links_lead_to_files(_: &TestEnv) {
     let topics = TOPICS.iter().map(|topic| format!("src/help/{}.md", topic.name));
     let pages = [
@@ -121,6 +121,8 @@ fn links_lead_to_files(_: &TestEnv) {
     .map(String::from);
     for page in topics.chain(pages) {
         let text = read(&page);
+        let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+        assert!(fences % 2 == 0, "{page}: a block of code has no end");
         let folder = root().join(&page).parent().unwrap().to_path_buf();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let is_file = !link.starts_with("https://");

@@ -40,8 +40,9 @@ impl Tasks {
     pub(super) fn get(&self, id: &str) -> Result<Arc<Task>, ErrorData> {
         let tasks = self.lock();
         let task = tasks.iter().find(|task| task.id == id && !task.is_over());
-        task.cloned()
-            .ok_or_else(|| ErrorData::invalid_params("no such task: it never existed, or it is no longer kept", None))
+        task.cloned().ok_or_else(|| {
+            ErrorData::invalid_params("no such task: it never existed, or it is no longer kept", None)
+        })
     }
 
     pub(super) fn list(&self) -> Vec<Arc<Task>> {
