@@ -42,7 +42,14 @@ impl StateFolderError {
 /// The program must not use the folder.
 pub fn check(folder: &Path) -> Result<Option<u32>, StateFolderError> {
     let path = folder.join(FILE);
-    let Ok(file) = fs::File::open(&path) else { return Ok(None) };
+    let file = match fs::File::open(&path) {
+        Ok(file) => file,
+        // The folder is ours, and the number somebody else's: it may be a newer one.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && folder.read_dir().is_ok() => {
+            return Err(StateFolderError::Malformed(path));
+        }
+        Err(_) => return Ok(None),
+    };
     let mut text = String::new();
     let number = file.take(LONGEST).read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
     match number {

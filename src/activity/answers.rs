@@ -51,23 +51,26 @@ impl SharedAnswers {
         std::future::pending().await
     }
 
-    /// Waits for somebody who attends, as long as the client may take, or else a limited time.
-    async fn of_others(
-        &self,
-        pending: &mut Pending,
-        question: &Question,
-        can: bool,
-    ) -> Result<Value, Refusal> {
+    /// Waits for somebody who attends, as long as the client may take, or else a limited time. Returns who has answered, too.
+    async fn of_others(&self, pending: &mut Pending, can: bool) -> Result<(GivenAnswer, String), Refusal> {
         let too_late = async {
             match can {
                 true => std::future::pending().await,
                 false => tokio::time::sleep(self.limit).await,
             }
         };
-        let (answer, by) = tokio::select! {
-            given = pending.answer() => given,
-            () = too_late => return Err(Refusal::unanswered("nobody answered it")),
-        };
+        tokio::select! {
+            given = pending.answer() => Ok(given),
+            () = too_late => Err(Refusal::unanswered("nobody answered it")),
+        }
+    }
+
+    /// Returns an answer of somebody who attends, when it is in the audit log.
+    async fn recorded(
+        &self,
+        (answer, by): (GivenAnswer, String),
+        question: &Question,
+    ) -> Result<Value, Refusal> {
         let (word, value) = match answer {
             GivenAnswer::Accept(content) => {
                 // What a server asks for may be a secret.
@@ -105,10 +108,13 @@ impl Answers for SharedAnswers {
             let is_shown = can || self.activity.is_attended();
             let pending = is_shown.then(|| self.activity.asked().add(&self.run, &question, can)).flatten();
             let Some(mut pending) = pending else { return self.client.answer(question).await };
-            tokio::select! {
-                answer = self.of_client(question.clone(), can) => answer,
-                answer = self.of_others(&mut pending, &question, can) => answer,
-            }
+            // Whoever attends has been told that the answer counts: the client cannot change it while it is recorded.
+            let given = tokio::select! {
+                biased;
+                given = self.of_others(&mut pending, can) => given?,
+                answer = self.of_client(question.clone(), can) => return answer,
+            };
+            self.recorded(given, &question).await
         })
     }
 

@@ -13,8 +13,10 @@ use crate::upstream::Answers;
 
 /// Characters of an error or of progress.
 const LONGEST_TEXT: usize = 500;
+/// Characters of a name.
+const LONGEST_NAME: usize = 100;
 /// Files of a run, and notices.
-const MOST_FILES: usize = 500;
+const MOST_FILES: usize = 100;
 const MOST_NOTICES: usize = 50;
 
 impl Activity {
@@ -74,8 +76,8 @@ impl RunReporter {
     /// Says that it calls a tool.
     pub fn calls(&self, server: &str, tool: &str, line: Option<u32>) -> CallReporter {
         let row = CallRow {
-            server: cut(server),
-            tool: cut(tool),
+            server: cut_to(server, LONGEST_NAME),
+            tool: cut_to(tool, LONGEST_NAME),
             line,
             began_ms: milliseconds(self.run.since.elapsed()),
             elapsed_ms: None,
@@ -156,6 +158,9 @@ impl RunGuard {
     fn end(&self, mut end: RunEnd) {
         end.error = end.error.as_deref().map(cut);
         end.files.truncate(MOST_FILES);
+        for file in &mut end.files {
+            (file.path, file.uri) = (cut(&file.path), None);
+        }
         end.artifacts.truncate(MOST_FILES);
         end.notices.truncate(MOST_NOTICES);
         let mut is_first = false;
@@ -179,7 +184,11 @@ impl Drop for RunGuard {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_TEXT) {
+    cut_to(text, LONGEST_TEXT)
+}
+
+fn cut_to(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }

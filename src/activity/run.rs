@@ -16,6 +16,8 @@ const LONGEST_LINE: usize = 200;
 /// Calls that have a line each, and displayed objects.
 pub(super) const MOST_CALLS: usize = 500;
 pub(super) const MOST_DISPLAYS: usize = 100;
+/// Bytes that a call counts for.
+const CALL: usize = 1 << 10;
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -74,6 +76,12 @@ pub struct RunEnd {
     pub notices: Vec<String>,
     pub files: Vec<FileRow>,
     pub artifacts: Vec<ArtifactRow>,
+}
+
+impl State {
+    fn kept(&self) -> usize {
+        self.stdout.kept() + self.stderr.kept() + self.calls.len() * CALL
+    }
 }
 
 impl RunActivity {
@@ -145,18 +153,18 @@ impl RunActivity {
         is_running
     }
 
-    /// Returns the bytes of output that are kept.
+    /// Returns the bytes of output and calls that are kept.
     pub(super) fn kept(&self) -> usize {
-        let state = self.lock();
-        state.stdout.kept() + state.stderr.kept()
+        self.lock().kept()
     }
 
-    /// Keeps nothing of its output; returns how many bytes that were.
+    /// Keeps nothing of its output and its calls; returns how many bytes that were.
     pub(super) fn forget_output(&self) -> usize {
         let mut state = self.lock();
-        let kept = state.stdout.kept() + state.stderr.kept();
+        let kept = state.kept();
         state.stdout.forget();
         state.stderr.forget();
+        state.calls = Vec::new();
         kept
     }
 

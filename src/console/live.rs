@@ -136,6 +136,8 @@ impl Open {
                 self.add(&mut news, "approvals", part.unwrap_or_default());
             }
             Shown::Run { name, offsets } => {
+                // Before the output: that of a run that has ended is whole then.
+                let parts = run::live_parts(&self.console, &self.visitor, name).await;
                 for ((stream, id), offset) in
                     [(StreamName::Stdout, "stdout"), (StreamName::Stderr, "stderr")].into_iter().zip(offsets)
                 {
@@ -144,10 +146,12 @@ impl Open {
                         news.push_str(&event(&json!({ "output": id, "text": text, "next": *offset })));
                     }
                 }
-                let name = name.clone();
-                if let Some((run, calls)) = run::live_parts(&self.console, &self.visitor, &name).await {
-                    self.add(&mut news, "run", run);
-                    self.add(&mut news, "calls", calls);
+                if let Some(parts) = parts {
+                    self.add(&mut news, "run", parts.run);
+                    self.add(&mut news, "calls", parts.calls);
+                    if parts.has_ended {
+                        self.shown = Shown::Other;
+                    }
                 }
             }
             Shown::Sessions => {

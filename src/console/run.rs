@@ -132,6 +132,7 @@ impl Logged {
             return missing("the run did not end".into());
         };
         match line.text_of(&self.folder, field) {
+            Ok(Some(text)) if field == "code" => Text { shown: Shown::of_code(&text), missing: None },
             Ok(Some(text)) => Text { shown: Shown::of(&text), missing: None },
             Ok(None) if line.record.left_out.iter().any(|left_out| left_out == field) => {
                 missing("there was no space for it in the log".into())
@@ -223,15 +224,9 @@ fn no_such_run() -> Response {
 
 /// Returns what is kept of the output of a run, and where more begins.
 async fn output(feed: &Feed, run: &str, stream: StreamName) -> Option<(String, u64)> {
-    let (mut text, mut from) = (String::new(), 0);
-    loop {
-        let part = feed.output(run, stream, from).await?;
-        text.push_str(&text_of(&part.pieces));
-        if part.next <= from {
-            return Some((text, part.next));
-        }
-        from = part.next;
-    }
+    // All that is kept is one part: a run that prints faster than it is asked has no end.
+    let part = feed.output(run, stream, 0).await?;
+    Some((text_of(&part.pieces), part.next))
 }
 
 /// Returns a stream of a run, and where more of it begins.
@@ -240,12 +235,18 @@ async fn stream_of(
     logged: &Logged,
     name: &str,
     stream: StreamName,
-    is_known: bool,
+    known: Option<&RunDetail>,
 ) -> (Text, u64) {
     let field = if matches!(stream, StreamName::Stdout) { "stdout" } else { "stderr" };
-    match output(feed, name, stream).await.filter(|_| is_known) {
+    let of_log = logged.text("run", field);
+    // The log has all of it, and the record the last of many runs.
+    let has_ended = known.is_none_or(|known| known.row.state.has_ended());
+    if has_ended && of_log.missing.is_none() {
+        return (of_log, 0);
+    }
+    match output(feed, name, stream).await.filter(|_| known.is_some()) {
         Some((text, next)) => (Text { shown: Shown::of(&text), missing: None }, next),
-        None => (logged.text("run", field), 0),
+        None => (of_log, 0),
     }
 }
 
@@ -269,19 +270,19 @@ pub(super) async fn page_of_run(
         }
     };
     let code = match &known {
-        Some(known) if known.code_left_out == 0 => Text { shown: Shown::of(&known.code), missing: None },
+        Some(known) if known.code_left_out == 0 => Text { shown: Shown::of_code(&known.code), missing: None },
         Some(known) => match logged.text("run-start", "code") {
             Text { missing: Some(_), .. } => {
                 let note = format!("\n[{} are left out]", bytes_text(known.code_left_out));
-                Text { shown: Shown::of(&(known.code.clone() + &note)), missing: None }
+                Text { shown: Shown::of_code(&(known.code.clone() + &note)), missing: None }
             }
             whole => whole,
         },
         None => logged.text("run-start", "code"),
     };
-    let is_known = known.is_some();
-    let (stdout, next_stdout) = stream_of(&feed, &logged, &name, StreamName::Stdout, is_known).await;
-    let (stderr, next_stderr) = stream_of(&feed, &logged, &name, StreamName::Stderr, is_known).await;
+    let of_known = known.as_ref();
+    let (stdout, next_stdout) = stream_of(&feed, &logged, &name, StreamName::Stdout, of_known).await;
+    let (stderr, next_stderr) = stream_of(&feed, &logged, &name, StreamName::Stderr, of_known).await;
     page(&Run {
         frame: Frame::new(&console, &visitor, "runs", format!("Run {name}")).await,
         calls: Calls::of(&logged, known.as_ref()),
@@ -293,17 +294,26 @@ pub(super) async fn page_of_run(
     })
 }
 
+/// The parts of the page of a run that change.
+#[derive(Debug)]
+pub(super) struct LiveParts {
+    pub(super) run: String,
+    pub(super) calls: String,
+    pub(super) has_ended: bool,
+}
+
 /// Returns the parts of the page of a run that change, as they are now.
-pub(super) async fn live_parts(console: &Console, visitor: &Visitor, name: &str) -> Option<(String, String)> {
+pub(super) async fn live_parts(console: &Console, visitor: &Visitor, name: &str) -> Option<LiveParts> {
     let known = console.feed(visitor).run(name).await?;
+    let has_ended = known.row.state.has_ended();
     // The end is in the log, with the arguments and results of calls.
-    let logged = match known.row.state.has_ended() {
+    let logged = match has_ended {
         true => Logged::read(visitor, &known.row.name).await.ok()?,
         false => Logged::default(),
     };
     let calls = Calls::of(&logged, Some(&known)).render().ok()?;
-    let live = Live::of(&logged, Some(known), &visitor.form_token).render().ok()?;
-    Some((live, calls))
+    let run = Live::of(&logged, Some(known), &visitor.form_token).render().ok()?;
+    Some(LiveParts { run, calls, has_ended })
 }
 
 /// Returns a text with all that is known of it.

@@ -29,12 +29,22 @@ pub(super) struct Shown {
 impl Shown {
     /// Returns a text without what steers a terminal, the middle left out if it is long.
     pub(super) fn of(text: &str) -> Self {
+        Self::by(text, plain)
+    }
+
+    /// Returns code, the middle left out if it is long. Nothing that runs is hidden: Python takes a carriage return for the end of
+    /// a line, and control characters for a part of a string.
+    pub(super) fn of_code(text: &str) -> Self {
+        Self::by(text, |part| visible(&part.replace("\r\n", "\n").replace('\r', "\n")))
+    }
+
+    fn by(text: &str, show: impl Fn(&str) -> String) -> Self {
         if text.len() <= LONGEST {
-            return Self { head: plain(text), ..Self::default() };
+            return Self { head: show(text), ..Self::default() };
         }
         let head = floor(text, HEAD);
         let tail = floor(text, text.len() - (LONGEST - HEAD));
-        Self { head: plain(&text[..head]), tail: plain(&text[tail..]), left_out: tail - head }
+        Self { head: show(&text[..head]), tail: show(&text[tail..]), left_out: tail - head }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -198,6 +208,9 @@ mod tests {
         assert!(shown.head.starts_with("aü") && shown.tail.ends_with("üz"));
         assert_eq!(shown.head.len() + shown.left_out + shown.tail.len(), text.len());
         assert!(shown.head.len() + shown.tail.len() <= LONGEST + 4);
+        let code = Shown::of_code("steal()\rprint(1)\r\na = '\u{1b}]'; b = '\u{7}'");
+        assert!(code.head.starts_with("steal()\nprint(1)\na = '"), "{code:?}");
+        assert!(code.head.contains("; b = '") && !code.head.contains('\u{1b}'), "{code:?}");
         assert_eq!(Shown::of("short"), Shown { head: "short".into(), ..Shown::default() });
     }
 

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -76,7 +78,8 @@ pub async fn listeners(state_dir: &Path) -> Vec<Listening> {
 pub fn gone_listeners(state_dir: &Path, remove: bool) -> Amount {
     let is_gone = |path: &PathBuf| {
         let pid = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok());
-        pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        let pid = pid.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
     };
     let entries = fs::read_dir(state_dir.join(FOLDER)).into_iter().flatten().flatten();
     let gone: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_gone).collect();

@@ -255,10 +255,14 @@ impl SavedTools {
         schemas: BTreeMap<String, String>,
     ) -> Result<(), ToolError> {
         let _lock = self.lock()?;
-        let Stored { record: Some(mut record), trouble: None, .. } = self.stored(&tool.name) else {
+        let Stored { record: Some(mut record), trouble: None, source, .. } = self.stored(&tool.name) else {
             // It was removed meanwhile.
             return Ok(());
         };
+        if source != tool.source {
+            // It was replaced meanwhile.
+            return Ok(());
+        }
         let error = error.map(|error| visible_line(&error.chars().take(LONGEST_ERROR).collect::<String>()));
         record.tested = Some(Tested { at: Timestamp::now(), error, source: digest(tool.source.as_bytes()) });
         record.schemas = schemas;

@@ -130,7 +130,7 @@ fn millis(cpus: f64) -> u64 {
 
 /// Returns a text that the kubelet expands no variables in: `$(NAME)` is one, `$$` stands for a dollar sign.
 fn literal(text: &str) -> String {
-    text.replace("$(", "$$(")
+    text.replace('$', "$$")
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_reference_to_a_variable_stays_as_it_is() {
-        assert_eq!(literal("a $(HOME) $x $$"), "a $$(HOME) $x $$");
+        assert_eq!(literal("a $(HOME) $x $$"), "a $$(HOME) $$x $$$$");
         assert_eq!(millis(1.5), 1500);
         assert_eq!(millis(0.0001), 1);
     }

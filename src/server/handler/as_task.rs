@@ -106,6 +106,7 @@ impl<P: RunPython> McpHandler<P> {
             unattended: None,
         };
         let (sessions, following) = (Arc::clone(&self.sessions), Arc::clone(&task));
+        let tasks = Arc::clone(&self.tasks);
         let (turn, held) = (context.extensions.get::<Turn>().cloned(), Held::of(&context.extensions));
         let (about, mode) = (without_code(&asked), self.output_mode);
         tokio::spawn(async move {
@@ -117,6 +118,7 @@ impl<P: RunPython> McpHandler<P> {
                 (payload.summary.clone(), render(&payload, mode))
             };
             following.follow(run, events, render).await;
+            tasks.trim();
         });
         task
     }

@@ -108,8 +108,8 @@ async fn result_of(
     context: &RequestContext<RoleServer>,
 ) -> Result<Value, ErrorData> {
     let related = json!({ RELATED: { "taskId": task.id } });
+    let first = || task.questions().into_iter().next().map(|(key, _)| key);
     loop {
-        let changed = task.changed();
         if let Some(result) = task.result() {
             let mut result = serde_json::to_value(&*result)
                 .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
@@ -117,6 +117,17 @@ async fn result_of(
             result["_meta"][RELATED] = related[RELATED].clone();
             return Ok(result);
         }
+        // Progress is no reason to withdraw a question.
+        let before = first();
+        let news = async {
+            loop {
+                let changed = task.changed();
+                if task.result().is_some() || first() != before {
+                    return;
+                }
+                changed.await;
+            }
+        };
         let asking = async {
             let _turn = task.asking.lock().await;
             match (task.questions().into_iter().next(), PeerAnswers::new(client, &context.peer)) {
@@ -131,7 +142,7 @@ async fn result_of(
             biased;
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
             () = asking => {}
-            () = changed => {}
+            () = news => {}
         }
     }
 }

@@ -23,16 +23,25 @@ impl Tasks {
     pub(in crate::server) fn add(&self, ttl: Option<u64>, cancel: CancellationToken) -> Arc<Task> {
         let ttl = ttl.map_or(LONGEST, |ttl| Duration::from_millis(ttl).min(LONGEST));
         let task = Arc::new(Task::new(ttl, cancel));
+        self.trim_to(MOST_ENDED - 1);
+        self.lock().push_back(Arc::clone(&task));
+        task
+    }
+
+    /// Forgets tasks that are over, and the oldest of too many that have ended.
+    pub(in crate::server) fn trim(&self) {
+        self.trim_to(MOST_ENDED);
+    }
+
+    fn trim_to(&self, most: usize) {
         let mut tasks = self.lock();
         tasks.retain(|task| !task.is_over());
-        let ended = tasks.iter().filter(|task| task.has_ended()).count();
-        if ended >= MOST_ENDED
-            && let Some(oldest) = tasks.iter().position(|task| task.has_ended())
-        {
-            tasks.remove(oldest);
-        }
-        tasks.push_back(Arc::clone(&task));
-        task
+        let mut surplus = tasks.iter().filter(|task| task.has_ended()).count().saturating_sub(most);
+        tasks.retain(|task| {
+            let is_surplus = surplus > 0 && task.has_ended();
+            surplus -= usize::from(is_surplus);
+            !is_surplus
+        });
     }
 
     /// # Errors
@@ -77,6 +86,13 @@ mod tests {
         }
         assert!(tasks.get(&first.id).is_err() && tasks.get(&running.id).is_ok());
         assert_eq!(tasks.list().len(), MOST_ENDED + 1);
+
+        let at_once: Vec<_> = (0..MOST_ENDED).map(|_| tasks.add(None, CancellationToken::new())).collect();
+        for task in &at_once {
+            task.end("Success".into(), CallToolResult::success(Vec::new()));
+            tasks.trim();
+        }
+        assert_eq!(tasks.list().len(), MOST_ENDED + 1, "many that end after the last has begun");
 
         let short = tasks.add(Some(0), CancellationToken::new());
         assert!(tasks.get(&short.id).is_ok(), "it still runs");

@@ -36,7 +36,7 @@ impl ExampleEnd {
     pub fn of(name: &str, outcome: &RunOutcome) -> Self {
         match outcome.status {
             Status::Success => Self::Passed,
-            Status::Refused => Self::NotTested(error_of(name, outcome)),
+            Status::Refused | Status::Cancelled => Self::NotTested(error_of(name, outcome)),
             Status::Timeout => Self::Broken(error_of(name, outcome)),
             _ if matches!(outcome.failure, Some(Failure::Code) | None) => {
                 Self::Broken(error_of(name, outcome))

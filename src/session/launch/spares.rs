@@ -171,9 +171,16 @@ impl Spares {
             let spare = match self.take(purpose) {
                 Ok(spare) => spare,
                 Err(None) => return None,
-                Err(Some(soon)) => tokio::select! {
-                    spare = soon => spare.ok()?,
-                    () = cancel.cancelled() => return None,
+                Err(Some(mut soon)) => tokio::select! {
+                    spare = &mut soon => spare.ok()?,
+                    () = cancel.cancelled() => {
+                        // It may have been sent just before.
+                        soon.close();
+                        if let Ok(spare) = soon.try_recv() {
+                            self.end(spare);
+                        }
+                        return None;
+                    }
                 },
             };
             match spare.into_started().await {

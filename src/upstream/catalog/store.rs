@@ -16,6 +16,7 @@ use crate::sizes::{Amount, disk_usage};
 const SUFFIX: &str = ".docs";
 /// An unfinished file of this age was left by a bridge that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Longer keys have no file.
 const LONGEST_NAME: usize = 200;
 
@@ -84,6 +85,11 @@ impl Store {
         if let Ok(old) = fs::read(&path)
             && old == bytes
         {
+            // Its age says when it was last used. Not each time: others would read it again.
+            let file = fs::File::options().write(true).open(&path)?;
+            if file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > A_DAY) {
+                file.set_modified(SystemTime::now())?;
+            }
             return fs::metadata(&path).map(|metadata| Stamp::of(&metadata));
         }
         replace(&path, &bytes)?.metadata().map(|metadata| Stamp::of(&metadata))
