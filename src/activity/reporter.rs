@@ -159,7 +159,7 @@ impl RunGuard {
         end.error = end.error.as_deref().map(cut);
         end.files.truncate(MOST_FILES);
         for file in &mut end.files {
-            (file.path, file.uri) = (cut(&file.path), None);
+            file.path = cut(&file.path);
         }
         end.artifacts.truncate(MOST_FILES);
         end.notices.truncate(MOST_NOTICES);

@@ -109,8 +109,6 @@ pub enum CallOutcome {
 pub struct FileRow {
     pub path: String,
     pub bytes: u64,
-    /// Where clients read it; None for one that is gone with its session.
-    pub uri: Option<String>,
 }
 
 /// A version of an artifact that a run saved.

@@ -184,7 +184,7 @@ fn bodies_have_bounds(env: &TestEnv) {
     // Others do not notice.
     assert_eq!(http.client(&http.start_token()).ask("ping", json!({})), json!({}));
     let peak = http.bridge.peak_memory();
-    assert!(peak < 150 << 20, "{} KiB", peak >> 10);
+    assert!(peak < 110 << 20, "{} KiB", peak >> 10);
     let log = terminate(http);
     assert!(log.contains("reason=\"body\"") && log.contains("status=413"), "{log}");
 }

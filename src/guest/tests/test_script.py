@@ -209,8 +209,7 @@ class Input(unittest.TestCase):
         self.guest.send(b"Z", 0)
         number = self.guest.start("input()")
         self.guest.until(lambda: self.asked())
-        self.guest.interrupt(number)
-        self.assertEqual(self.guest.finish(number).status, "interrupted")
+        self.assertEqual(self.guest.interrupt_until_done(number).status, "interrupted")
         self.assertEqual(self.guest.run("runtime.list_saved_tools()").out, "['f']\n")
 
     def test_an_error_of_the_host_is_said(self):

@@ -86,7 +86,7 @@ impl Store {
             && old == bytes
         {
             // Its age says when it was last used. Not each time: others would read it again.
-            let file = fs::File::options().write(true).open(&path)?;
+            let file = File::options().write(true).open(&path)?;
             if file.metadata()?.modified()?.elapsed().is_ok_and(|age| age > A_DAY) {
                 file.set_modified(SystemTime::now())?;
             }

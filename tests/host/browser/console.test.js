@@ -134,7 +134,7 @@ test("a question of a rule waits for an answer here, though the client cannot be
   const choice = form.getByText("yes, this call", { exact: true });
   if (await form.locator("select").count()) await form.locator("select").first().selectOption("yes, this call");
   else await choice.click();
-  await form.getByRole("button", { name: "Accept" }).click();
+  await form.getByRole("button", { name: "Send answer" }).click();
   const result = await asking;
   assert.ok(!result.isError, JSON.stringify(result.content));
   assert.match(result.content[0].text, /approved/);

@@ -330,11 +330,8 @@ impl<'a> Bridge<'a> {
         assert!(garbage.is_empty(), "not a message on standard output: {garbage:?}");
     }
 
-    /// Peak of its resident memory in bytes, by the kernel's count.
     pub(crate) fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+        peak_memory(self.pid())
     }
 
     /// How long it has been running.
@@ -472,4 +469,15 @@ impl PendingCall<'_> {
         assert!(message.get("error").is_none(), "{what} was refused: {message}");
         Outcome::parse(&message["result"], elapsed)
     }
+}
+
+/// Peak of the resident memory of a process in bytes, by the kernel's count. Pages of files do not count: those of the program
+/// are many in a build for debugging.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let bytes = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+    };
+    bytes("VmHWM:").saturating_sub(bytes("RssFile:"))
 }
