@@ -259,7 +259,7 @@ fn a_server_of_the_newest_protocol_asks_with_its_answers(env: &TestEnv) {
     }
     let out = pending.outcome().ok();
     let expected = "Ann0 plants the fern\nnobody reads Ann2 is asked\nAnn3 grafts\n\
-        could not read the answer of server 'modern' to 'nag': it has no result, but asks again and again";
+        could not read the answer of server 'modern' to 'nag': it keeps asking and returns no result";
     assert_eq!(out, expected);
     bridge.close();
     // Nobody can be asked: a form counts as closed.
