@@ -44,7 +44,7 @@ const MEANINGS: [(Exit, &str); 17] = [
         "the sandbox or its runtime failed, or packages or files that the code needs are unavailable",
     ),
     (Exit::NoImage, "the image is unavailable"),
-    (Exit::Io, "standard input or output failed"),
+    (Exit::Io, "a file, standard input or standard output could not be read or written, or exists already"),
     (Exit::Server, "an MCP server could not be started, or did not answer"),
     (Exit::Denied, "the policy or the user denied the call"),
     (Exit::StateFolder, "the state folder was written by a newer codebridge, or its version is damaged"),

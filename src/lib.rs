@@ -13,6 +13,7 @@ pub mod error;
 #[cfg(test)]
 mod fake_sessions;
 pub mod feed;
+mod file_stamp;
 pub mod gc;
 mod glob;
 pub mod guest;
@@ -26,6 +27,7 @@ mod nearest;
 pub mod packages;
 pub mod policy;
 pub mod reaper;
+mod reason;
 pub mod requirements;
 pub mod saved;
 pub mod server;

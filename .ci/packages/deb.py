@@ -82,7 +82,7 @@ def control(release, target, version, kibibytes):
         "Architecture": target.debian,
         "Maintainer": ", ".join(release.package["authors"]),
         "Installed-Size": kibibytes,
-        "Suggests": "podman, crun, uidmap",
+        "Suggests": "podman, crun, uidmap, libsecret-tools",
         "Section": "utils",
         "Priority": "optional",
         "Description": summary.removeprefix("An ") + "\n" + textwrap.indent(textwrap.fill(

@@ -9,6 +9,8 @@
 
 mod digest;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod image;
 mod local;
 mod manifest;

@@ -255,7 +255,15 @@ impl FromStr for RegistryName {
             });
         }
         let error = |why: String| NameError::Reference { text: text.chars().take(300).collect(), why };
+        // The library takes letters of any script in a tag; registries do not.
+        if let Some(odd) = text.chars().find(|c| !c.is_ascii()) {
+            return Err(error(format!("it contains '{}'", odd.escape_debug())));
+        }
         let reference = Reference::try_from(text).map_err(|parse| error(explain(text, &parse)))?;
+        // The library takes capitals in a first part that looks like a host, and then makes it a part of the repository.
+        if reference.repository().contains(|c: char| c.is_ascii_uppercase()) {
+            return Err(error(lower_case(&text.to_ascii_lowercase())));
+        }
         let digest = match reference.digest() {
             Some(digest) => {
                 Some(digest.parse().map_err(|parse: crate::DigestError| error(parse.to_string()))?)
@@ -283,6 +291,10 @@ fn split_plain_name(text: &str) -> Option<(&str, &str)> {
     (fits && begins && name.bytes().all(is_name) && tag.bytes().all(is_tag)).then_some((name, tag))
 }
 
+fn lower_case(lower: &str) -> String {
+    format!("repositories are lower case (did you mean '{lower}'?)")
+}
+
 /// Explains common mistakes better than the parser does.
 fn explain(text: &str, error: &ParseError) -> String {
     if text.is_empty() {
@@ -293,7 +305,7 @@ fn explain(text: &str, error: &ParseError) -> String {
     }
     let lower = text.to_ascii_lowercase();
     if lower != text && Reference::try_from(lower.as_str()).is_ok() {
-        return format!("repositories are lower case (did you mean '{lower}'?)");
+        return lower_case(&lower);
     }
     match text.strip_suffix(':').or_else(|| text.strip_suffix('@')) {
         Some(_) => "a tag or digest is missing at its end".into(),

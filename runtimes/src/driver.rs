@@ -132,7 +132,7 @@ impl AnyDriver {
         match driver.look(name.as_str(), false).await {
             Look::Trouble(refusal) => Some(refusal),
             Look::Missing => Some(driver.why_deleted(name.as_str()).await),
-            Look::Fine | Look::Unknown => None,
+            Look::Fine(_) | Look::Untaken(_) | Look::Unknown(_) => None,
         }
     }
 

@@ -27,6 +27,7 @@ mod owner;
 mod plan;
 mod pod;
 mod process;
+mod process_table;
 mod processor;
 mod random;
 mod refusal;

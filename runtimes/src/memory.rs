@@ -5,23 +5,22 @@
 //! control group. Between two checks they can grow beyond the limit. Files do not end with a process: where they are watched and
 //! become too many, the whole sandbox is ended.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use crate::kernel_memory as kernel;
-use crate::owner::fields_after_command;
 use crate::process::{self, Process};
+use crate::process_table::{ProcessTable, Usage};
 use crate::watched_folders::{TooMany, WatchedFolders};
 
-/// The time between two checks while code runs. A machine where a check takes long is checked less often.
+/// The time between two checks while code runs. A machine where a check takes long is checked less often, and so are many sandboxes:
+/// the checks of all of them take a small part of a processor.
 const QUICK: Duration = Duration::from_millis(50);
 const SHARE_OF_TIME: u32 = 25;
 const LONGEST_QUICK: Duration = Duration::from_millis(500);
@@ -35,6 +34,9 @@ const GROWTH: u64 = 1 << 20;
 /// The bytes that are allowed in addition to the limit, for stacks and our own process in the sandbox. A single process reaches
 /// its rlimit, which it notices, before it is killed here.
 const ALLOWANCE: u64 = 16 << 20;
+
+/// The sandboxes that are watched and run code.
+static AT_WORK: AtomicU32 = AtomicU32::new(0);
 
 /// What a watch counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +86,12 @@ impl MemoryWatch {
 
     /// Sets whether code runs in the sandbox.
     pub(crate) fn set_busy(&self, busy: bool) {
-        self.busy.send_if_modified(|is| std::mem::replace(is, busy) != busy);
+        let has_changed = self.busy.send_if_modified(|is| std::mem::replace(is, busy) != busy);
+        match (has_changed, busy) {
+            (true, true) => drop(AT_WORK.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(AT_WORK.fetch_sub(1, Ordering::Relaxed)),
+            (false, _) => {}
+        }
     }
 
     pub(crate) fn kills(&self) -> u32 {
@@ -99,6 +106,7 @@ impl MemoryWatch {
 
 impl Drop for MemoryWatch {
     fn drop(&mut self) {
+        self.set_busy(false);
         self.task.abort();
     }
 }
@@ -124,18 +132,24 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
             return;
         }
     };
-    let (mut slow, mut most, mut falling_from) = (SLOW, 0, None);
+    let (mut slow, mut most, mut falling_from, mut is_blind) = (SLOW, 0, None, false);
     loop {
         let began = Instant::now();
-        let (allowed, done) = (Arc::clone(&allowed), Arc::clone(&done));
-        let checked = spawn_blocking(move || check(root, &allowed, falling_from, &done)).await;
-        let Ok(Ok(Checked { used, killed, is_over })) = checked else { return };
+        let checked = check_once(root, &allowed, falling_from, &done).await;
+        // Out of descriptors, for example: the limit holds again as soon as there are some.
+        if let Err(error) = &checked
+            && !std::mem::replace(&mut is_blind, true)
+        {
+            tracing::warn!(%error, "could not look at the processes of a sandbox: its memory limit holds for each process alone");
+        }
+        is_blind &= checked.is_err();
+        let nothing = || (Checked { used: most, killed: false, is_over: false }, Duration::ZERO);
+        let (Checked { used, killed, is_over }, took) = checked.unwrap_or_else(|_| nothing());
         slow = if killed || used > most + GROWTH { SLOW } else { (slow * 2).min(SLOWEST) };
         most = used;
         falling_from = is_over.then_some(used);
         // One kill may not be enough, and others may still grow.
-        let quick =
-            if killed { QUICK } else { (began.elapsed() * SHARE_OF_TIME).clamp(QUICK, LONGEST_QUICK) };
+        let quick = if killed { QUICK } else { quick_pause(took) };
         loop {
             let pause = if *busy.borrow_and_update() { quick } else { quick.max(slow) };
             tokio::select! {
@@ -150,6 +164,34 @@ async fn watch_descendants<F: Future<Output = Option<u32>>>(
     }
 }
 
+/// Checks a sandbox once, and returns what the checks of all sandboxes at work take together.
+async fn check_once(
+    root: u32,
+    allowed: &Arc<Allowed>,
+    falling_from: Option<u64>,
+    done: &Arc<Done>,
+) -> io::Result<(Checked, Duration)> {
+    // Half a pause old at most: a machine with one sandbox is read for each check.
+    let table = ProcessTable::shared(|took| quick_pause(took) / 2).await?;
+    let (reading, allowed, done) = (table.took(), Arc::clone(allowed), Arc::clone(done));
+    let checked = spawn_blocking(move || {
+        let began = Instant::now();
+        let checked = check(root, &table, &allowed, falling_from, &done)?;
+        Ok((checked, reading.max(began.elapsed() * watches_at_work())))
+    });
+    checked.await.map_err(io::Error::other)?
+}
+
+/// Returns the time from one check to the next while code runs, if checks take so long.
+fn quick_pause(took: Duration) -> Duration {
+    (took * SHARE_OF_TIME).clamp(QUICK, LONGEST_QUICK)
+}
+
+/// Returns how many sandboxes that are watched run code.
+fn watches_at_work() -> u32 {
+    AT_WORK.load(Ordering::Relaxed).max(1)
+}
+
 /// What a check has found.
 struct Checked {
     /// At least the memory of all processes together and of watched files, in bytes.
@@ -162,8 +204,14 @@ struct Checked {
 /// Adds up the memory of all descendants, and kills the largest when that is too much. `falling_from` is what the last check
 /// found if that was too much: the sockets of processes that have ended take a moment to be free, and must not count against
 /// the others.
-fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -> io::Result<Checked> {
-    let processes = of_sandbox(root)?;
+fn check(
+    root: u32,
+    table: &ProcessTable,
+    allowed: &Allowed,
+    falling_from: Option<u64>,
+    done: &Done,
+) -> io::Result<Checked> {
+    let processes = table.of_sandbox(root);
     let within = |used| Ok(Checked { used, killed: false, is_over: false });
     let Some(first) = processes.first() else { return within(0) };
     let of_files = match allowed.folders.memory(first.pid) {
@@ -173,7 +221,7 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
             let reason = done.ended.get_or_init(|| too_many);
             tracing::info!(%reason, "ended a sandbox");
             // Its end is that of all others.
-            first.kill(&done.kills);
+            kill(first, &done.kills);
             return Ok(Checked { used: 0, killed: true, is_over: false });
         }
     };
@@ -183,6 +231,9 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
     if most <= limit {
         return within(most + of_files);
     }
+    // Nothing is killed for what was so a moment ago.
+    let processes = ProcessTable::read()?.of_sandbox(root);
+    let Some(first) = processes.first() else { return within(0) };
     let (used, mut shares) = account(&processes, first.pid, counted);
     if used <= limit {
         return within(used);
@@ -196,7 +247,7 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
     while left > limit
         && let Some((share, largest)) = shares.pop()
     {
-        if let Some(process) = largest.kill(&done.kills) {
+        if let Some(process) = kill(largest, &done.kills) {
             killed.push(process);
             let pid = largest.pid;
             tracing::info!(
@@ -215,6 +266,18 @@ fn check(root: u32, allowed: &Allowed, falling_from: Option<u64>, done: &Done) -
         process.ends_within(deadline.saturating_duration_since(Instant::now()));
     }
     Ok(Checked { used, killed: !killed.is_empty(), is_over: true })
+}
+
+fn kill(process: &Usage, kills: &AtomicU32) -> Option<Process> {
+    let (pid, process) = (process.pid, process.open()?);
+    // Counted first, so that whoever sees the end finds the reason.
+    kills.fetch_add(1, Ordering::Release);
+    let killed = process.kill();
+    if let Err(error) = &killed {
+        kills.fetch_sub(1, Ordering::Release);
+        tracing::warn!(pid, %error, "a sandbox uses more memory than its limit, and its process could not be killed");
+    }
+    killed.is_ok().then_some(process)
 }
 
 /// Returns an upper bound that is quick to compute: shared pages count for each process, and each socket counts as full.
@@ -253,54 +316,6 @@ fn account(processes: &[Usage], first: u32, counted: Counted) -> (u64, Vec<(u64,
     (used, shares)
 }
 
-/// A process at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Usage {
-    pid: u32,
-    parent: u32,
-    /// In ticks since boot; together with the id it identifies the process.
-    started: u64,
-    /// In bytes.
-    resident: u64,
-    /// The address space in bytes.
-    reserved: u64,
-}
-
-impl Usage {
-    fn read(pid: u32) -> Option<Self> {
-        Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Reads `/proc/PID/stat`.
-    fn parse(pid: u32, stat: &[u8]) -> Option<Self> {
-        let fields: Vec<&str> = fields_after_command(stat)?.collect();
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(Self {
-            pid,
-            parent: field(4)?.try_into().ok()?,
-            started: field(22)?,
-            reserved: field(23)?,
-            resident: field(24)?.saturating_mul(rustix::param::page_size() as u64),
-        })
-    }
-
-    fn kill(&self, kills: &AtomicU32) -> Option<Process> {
-        let process = Process::open(Pid::from_raw(self.pid.try_into().ok()?)?)?;
-        // Checked again, now that the id cannot be reused unnoticed.
-        if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
-            return None;
-        }
-        // Counted first, so that whoever sees the end finds the reason.
-        kills.fetch_add(1, Ordering::Release);
-        let killed = process.kill();
-        if let Err(error) = &killed {
-            kills.fetch_sub(1, Ordering::Release);
-            tracing::warn!(pid = self.pid, %error, "a sandbox uses more memory than its limit, and its process could not be killed");
-        }
-        killed.is_ok().then_some(process)
-    }
-}
-
 /// Returns the engine's monitor process of a container, whose descendants are all processes in it. `first` is the engine's id of
 /// the first one: an engine in a pid namespace of its own has other ids than this process sees, and the same id may belong to
 /// any process here.
@@ -321,34 +336,9 @@ fn is_monitor(line: &[u8], container: &[u8]) -> bool {
     (name.starts_with(b"containerd-shim") || name == b"conmon") && words.any(|word| word == container)
 }
 
-/// Returns the processes of the sandbox whose parent on this host is `root`, the first one first. The parent may have other
-/// children, such as the command by which conmon removes a container: those are outside.
-fn of_sandbox(root: u32) -> io::Result<Vec<Usage>> {
-    let all: Vec<Usage> = process::ids()?.filter_map(Usage::read).collect();
-    let is_first = |process: &&Usage| process.parent == root && kernel::has_own_network(process.pid);
-    let Some(first) = all.iter().find(is_first).cloned() else { return Ok(Vec::new()) };
-    let others = below(first.pid, all.into_iter());
-    Ok(std::iter::once(first).chain(others).collect())
-}
-
-/// Returns the ids of the same processes.
+/// Returns the ids of the processes of the sandbox whose parent on this host is `root`, the first one first.
 pub(crate) fn ids_of_sandbox(root: u32) -> io::Result<Vec<u32>> {
-    Ok(of_sandbox(root)?.iter().map(|process| process.pid).collect())
-}
-
-fn below(root: u32, all: impl Iterator<Item = Usage>) -> Vec<Usage> {
-    let mut children: HashMap<u32, Vec<Usage>> = HashMap::new();
-    for process in all {
-        children.entry(process.parent).or_default().push(process);
-    }
-    let mut found = Vec::new();
-    let mut parents = vec![root];
-    while let Some(parent) = parents.pop() {
-        let of_it = children.remove(&parent).unwrap_or_default();
-        parents.extend(of_it.iter().map(|child| child.pid));
-        found.extend(of_it);
-    }
-    found
+    Ok(ProcessTable::read()?.of_sandbox(root).iter().map(|process| process.pid).collect())
 }
 
 /// Returns the memory of a process in bytes, swap included. Shared pages count in part, and pages of files do not count, because
@@ -372,21 +362,7 @@ fn parse_share(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::exec::{self, CommandLine};
-
-    #[test]
-    fn a_process_with_any_name_is_read() {
-        let stat =
-            b"7 (a) R) S 3 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9999 25 18446744073709551615 1 1";
-        let process = Usage::parse(7, stat).unwrap();
-        let page = rustix::param::page_size() as u64;
-        assert_eq!(process, Usage { pid: 7, parent: 3, started: 4711, resident: 25 * page, reserved: 9999 });
-        assert_eq!(Usage::parse(7, b"7 (a) S 3"), None);
-        assert!(Usage::read(std::process::id()).is_some_and(|it| it.resident > 0));
-    }
 
     #[test]
     fn a_monitor_is_recognised_by_its_command_line() {
@@ -398,26 +374,6 @@ mod tests {
         assert!(!is(&["docker", "container", "inspect", &id]));
         assert!(!is_monitor(b"", b""));
         assert_eq!(find_monitor(&id, std::process::id()), None);
-    }
-
-    #[test]
-    fn only_descendants_count() {
-        let process = |pid, parent| Usage { pid, parent, started: 0, resident: 0, reserved: 0 };
-        let all = [process(2, 1), process(3, 2), process(4, 3), process(5, 1), process(6, 4), process(7, 5)];
-        let mut found: Vec<u32> = below(2, all.into_iter()).iter().map(|it| it.pid).collect();
-        found.sort_unstable();
-        assert_eq!(found, [3, 4, 6]);
-    }
-
-    #[tokio::test]
-    async fn a_command_that_the_monitor_starts_outside_of_the_sandbox_does_not_count() {
-        let sleep = exec::find_program(Path::new("sleep")).unwrap();
-        let mut child = exec::spawn_piped(&CommandLine::new(sleep).arg("100")).unwrap();
-        let own = std::process::id();
-        let children = below(own, process::ids().unwrap().filter_map(Usage::read));
-        assert!(children.iter().any(|it| Some(it.pid) == child.id()));
-        assert_eq!(of_sandbox(own).unwrap(), []);
-        child.kill().await.unwrap();
     }
 
     #[test]

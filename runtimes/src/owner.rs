@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
@@ -18,9 +19,9 @@ pub struct Owner {
     pub instance: String,
     pub pid: u32,
     /// The start time in clock ticks since boot, field 22 of `/proc/PID/stat`
-    /// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>).
+    /// (<https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>); 0 where it is unknown.
     pub start_time: u64,
-    /// The kernel's boot id; `-` where there is none.
+    /// The kernel's boot id; `-` where there is none or it could not be read.
     pub boot: String,
     /// The inode of the pid namespace of `pid`; 0 where it is unknown.
     pub pid_namespace: u64,
@@ -70,10 +71,15 @@ impl Owner {
     /// Returns whether the owner still runs, as far as this process can tell.
     pub fn state(&self) -> OwnerState {
         let me = Self::this_process(String::new());
-        self.state_seen_by(&me, start_time(self.pid), || is_hidden(self.pid))
+        self.state_seen_by(&me, seen_start_time(self.pid), || is_hidden(self.pid))
     }
 
-    fn state_seen_by(&self, me: &Self, start: Option<u64>, is_hidden: impl Fn() -> bool) -> OwnerState {
+    fn state_seen_by(
+        &self,
+        me: &Self,
+        start: io::Result<Option<u64>>,
+        is_hidden: impl Fn() -> bool,
+    ) -> OwnerState {
         if self.machine != me.machine {
             return OwnerState::Elsewhere;
         }
@@ -81,16 +87,19 @@ impl Owner {
         if me.boot == NO_BOOT && self.boot != NO_BOOT {
             return OwnerState::Elsewhere;
         }
-        if self.boot != me.boot {
+        if self.boot != me.boot && self.boot != NO_BOOT {
             return if self.host == me.host { OwnerState::Dead } else { OwnerState::Elsewhere };
         }
         if self.pid_namespace != me.pid_namespace {
             return OwnerState::Elsewhere;
         }
         match start {
-            Some(start) if start == self.start_time => OwnerState::Alive,
-            None if is_hidden() => OwnerState::Elsewhere,
-            _ => OwnerState::Dead,
+            // An owner that was out of descriptors when it recorded itself does not know its own.
+            Ok(Some(start)) if start == self.start_time || self.start_time == 0 => OwnerState::Alive,
+            Ok(None) if is_hidden() => OwnerState::Elsewhere,
+            Ok(_) => OwnerState::Dead,
+            // Out of descriptors, for example: nothing is known of the owner, so nothing of it may be removed.
+            Err(_) => OwnerState::Elsewhere,
         }
     }
 
@@ -167,17 +176,27 @@ fn is_hidden(pid: u32) -> bool {
 }
 
 /// Returns the start time of a process in clock ticks since boot; None when there is no such process, or only its zombie.
-#[cfg(target_os = "linux")]
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_time(&stat)
+    seen_start_time(pid).ok()?
+}
+
+/// Likewise; an error when nothing is known of the process.
+#[cfg(target_os = "linux")]
+fn seen_start_time(pid: u32) -> io::Result<Option<u64>> {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(parse_start_time(&stat)),
+        // The second one: it has ended between opening and reading.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns 0 for a process that exists: without `/proc` nothing more is known.
 #[cfg(not(target_os = "linux"))]
-pub fn start_time(pid: u32) -> Option<u64> {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().ok()?)?;
-    rustix::process::test_kill_process(pid).is_ok().then_some(0)
+fn seen_start_time(pid: u32) -> io::Result<Option<u64>> {
+    let pid = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
+    Ok(pid.and_then(|pid| rustix::process::test_kill_process(pid).is_ok().then_some(0)))
 }
 
 /// Returns field 22 of `/proc/PID/stat`. A zombie counts as gone.
@@ -227,7 +246,7 @@ mod tests {
     #[test]
     fn an_owner_that_is_hidden_is_not_dead() {
         let owner = Owner::this_process("abc".into());
-        let seen = |me: &Owner, start, hidden| owner.state_seen_by(me, start, || hidden);
+        let seen = |me: &Owner, start, hidden| owner.state_seen_by(me, Ok(start), || hidden);
         assert_eq!(seen(&owner, None, false), OwnerState::Dead);
         assert_eq!(seen(&owner, None, true), OwnerState::Elsewhere, "hidepid");
         let without_proc = Owner { boot: NO_BOOT.into(), pid_namespace: 0, start_time: 0, ..owner.clone() };
@@ -237,6 +256,22 @@ mod tests {
             assert!(is_hidden(1));
         }
         assert!(!is_hidden(std::process::id()));
+    }
+
+    #[test]
+    fn an_owner_of_which_nothing_can_be_read_is_not_dead() {
+        let owner = Owner::this_process("abc".into());
+        let exhausted = || Err(io::Error::from(rustix::io::Errno::MFILE));
+        assert_eq!(owner.state_seen_by(&owner, exhausted(), || false), OwnerState::Elsewhere);
+        // It could not read this when it recorded itself.
+        for unknown in
+            [Owner { start_time: 0, ..owner.clone() }, Owner { boot: NO_BOOT.into(), ..owner.clone() }]
+        {
+            assert_eq!(unknown.state(), OwnerState::Alive);
+            assert_eq!(unknown.state_seen_by(&owner, Ok(None), || false), OwnerState::Dead);
+        }
+        let reused = Owner { boot: NO_BOOT.into(), start_time: owner.start_time + 1, ..owner };
+        assert_eq!(reused.state(), OwnerState::Dead);
     }
 
     #[test]

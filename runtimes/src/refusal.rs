@@ -1,11 +1,13 @@
 //! Why a runtime cannot be used: typed, for error messages, for `doctor`, and for the choice of the next runtime.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::exec;
+use crate::exec::{self, after_colon};
 use crate::install::how_to_install;
 use crate::runtime::RuntimeKind;
 
@@ -37,6 +39,9 @@ pub enum Refusal {
     NotInstalled,
     #[error("cannot be executed{}", after_colon(.message))]
     NotExecutable { message: String },
+    /// The host, or this user, is out of processes, descriptors or memory.
+    #[error("the host has no more resources for it{}", after_colon(.message))]
+    HostExhausted { message: String },
     #[error("{}", unreachable(*.engine, .at.as_deref(), *.denied, .message))]
     DaemonUnreachable {
         message: String,
@@ -111,6 +116,9 @@ pub enum Refusal {
     /// No node takes the pod, a quota is used up, or the pod had to make room for another.
     #[error("the cluster cannot run another pod{}", after_colon(.message))]
     NoRoom { message: String },
+    /// The node of a pod no longer answers, or the network to it is gone.
+    #[error("node {node} does not answer for pod {pod}")]
+    NodeLost { node: String, pod: String },
     /// Code in a pod could reach the network.
     #[error("code would not be cut off from the network{}", after_colon(.message))]
     NetworkOpen { message: String },
@@ -124,6 +132,17 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Returns the refusal for a program that could not be started.
+    pub(crate) fn of_start(error: &io::Error) -> Self {
+        let exhausted = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        let message = error.to_string();
+        if exhausted.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+            Self::HostExhausted { message }
+        } else {
+            Self::NotExecutable { message }
+        }
+    }
+
     /// Returns whether the image is the problem, not the runtime.
     pub fn is_image(&self) -> bool {
         matches!(
@@ -173,6 +192,9 @@ impl Refusal {
             Self::RootElsewhere { .. } if kind == RuntimeKind::Kubernetes => {
                 "name an image that the nodes can pull".into()
             }
+            Self::NodeLost { node, .. } => {
+                format!("`kubectl describe node {node}` says what is known of it; `kubectl cordon {node}` keeps new pods from it").into()
+            }
             other => other.fixed_hint().into(),
         }
     }
@@ -180,6 +202,9 @@ impl Refusal {
     fn fixed_hint(&self) -> &'static str {
         match self {
             Self::NotExecutable { .. } => "check the file's permissions and its architecture",
+            Self::HostExhausted { .. } => {
+                "end some processes, or raise the limits of processes and open files (`ulimit -u`, `ulimit -n`)"
+            }
             Self::DaemonUnreachable { denied: true, .. } => {
                 "`usermod --append --groups docker $USER`, then log in again (members of that group are as powerful as root); or use another runtime"
             }
@@ -250,13 +275,9 @@ impl Refusal {
                 "check whether the host is overloaded or the engine's machine is down, and run `codebridge doctor`"
             }
             Self::Stopped => "try again",
-            Self::NotInstalled | Self::Other { .. } => "run `codebridge doctor`",
+            Self::NotInstalled | Self::NodeLost { .. } | Self::Other { .. } => "run `codebridge doctor`",
         }
     }
-}
-
-fn after_colon(message: &str) -> String {
-    if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
 fn missing_image(image: &str, message: &str) -> String {
@@ -289,6 +310,15 @@ fn unreachable(engine: Option<RuntimeKind>, at: Option<&str>, denied: bool, mess
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_without_resources_is_told_from_a_bad_program() {
+        let hint = |errno: Errno| Refusal::of_start(&errno.into()).hint(RuntimeKind::Crun);
+        for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert!(hint(errno).contains("raise the limits"), "{errno}");
+        }
+        assert!(hint(Errno::ACCESS).contains("permissions"));
+    }
 
     #[test]
     fn a_hint_fits_the_problem() {

@@ -32,6 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The pauses between questions why a pod does not start, and how long it may wait for a node.
 const PENDING_PAUSE: Duration = Duration::from_secs(2);
 const PENDING_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a node may take to say that it has taken its pod, and an API server to answer at all.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
 
@@ -225,7 +227,28 @@ impl Sandbox {
 
     /// Returns why the sandbox is gone, where something else than the process of its runtime knows that: the status of a pod.
     pub async fn why_gone(&self) -> Option<String> {
-        Some(self.driver.trouble(self.name()).await?.to_string())
+        Some(self.in_words(&self.driver.trouble(self.name()).await?))
+    }
+
+    /// Returns whether its connection can break without an end: it leads through other machines, each of which may be lost.
+    pub fn can_fall_silent(&self) -> bool {
+        matches!(&*self.driver, AnyDriver::Kube(_))
+    }
+
+    /// Returns why it does not answer, after it was asked in vain.
+    pub async fn why_silent(&self) -> String {
+        match &*self.driver {
+            AnyDriver::Kube(driver) => self.in_words(&driver.why_silent(self.name().as_str()).await),
+            AnyDriver::Engine(_) | AnyDriver::Oci(_) => "the sandbox does not answer".into(),
+        }
+    }
+
+    /// A run that has ended shows no hints: where the reason is a node, what to do is part of it.
+    fn in_words(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::NodeLost { .. } => format!("{refusal}; {}", refusal.hint(self.driver.id().kind)),
+            _ => refusal.to_string(),
+        }
     }
 
     /// Returns why the sandbox will not start, as soon as that is known. Only a cluster says so while its client waits; for
@@ -235,7 +258,7 @@ impl Sandbox {
         let messages = self.messages.clone();
         async move {
             let AnyDriver::Kube(driver) = &*driver else { return std::future::pending().await };
-            let (started, mut was_there) = (Instant::now(), false);
+            let (started, mut was_there, mut unanswered) = (Instant::now(), false, None);
             loop {
                 tokio::time::sleep(PENDING_PAUSE).await;
                 let said = printable(&messages.text());
@@ -243,10 +266,23 @@ impl Sandbox {
                     return refusal;
                 }
                 let patient = started.elapsed() < PENDING_PATIENCE;
-                match driver.look(name.as_str(), patient).await {
+                let look = driver.look(name.as_str(), patient).await;
+                was_there |= matches!(look, Look::Fine(_) | Look::Untaken(_));
+                let silence = match look {
                     Look::Trouble(refusal) => return refusal,
                     Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,
-                    look => was_there |= look == Look::Fine,
+                    Look::Missing | Look::Fine(_) => None,
+                    Look::Untaken(node) => Some(Refusal::NodeLost { node, pod: name.as_str().into() }),
+                    Look::Unknown(refusal) => Some(refusal),
+                };
+                match silence {
+                    None => unanswered = None,
+                    Some(refusal)
+                        if unanswered.get_or_insert_with(Instant::now).elapsed() > ANSWER_PATIENCE =>
+                    {
+                        return refusal;
+                    }
+                    Some(_) => {}
                 }
                 if !patient && let Some(refusal) = driver.why_stuck(name.as_str()).await {
                     return refusal;

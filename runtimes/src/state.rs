@@ -105,11 +105,10 @@ impl StateDir {
             return Err(StateError::Foreign { path: self.base.clone(), uid: meta.uid() });
         }
         let path = self.base.join(&owner.instance);
-        create_folder(&path)?;
-        for sub in ["sandboxes", "bundles", "roots", "oci"] {
-            create_folder(&path.join(sub))?;
-        }
-        write_json(&path.join("owner.json"), owner)?;
+        fill_instance(&path, owner).inspect_err(|_| {
+            // Without an owner nobody would remove it for an hour.
+            let _ = fs::remove_dir_all(&path);
+        })?;
         Ok(Instance { path, owner: owner.clone(), names: Arc::default() })
     }
 
@@ -299,14 +298,25 @@ fn create_folder(path: &Path) -> Result<(), StateError> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o711)).map_err(io_error("set the mode of", path))
 }
 
+fn fill_instance(path: &Path, owner: &Owner) -> Result<(), StateError> {
+    create_folder(path)?;
+    for sub in ["sandboxes", "bundles", "roots", "oci"] {
+        create_folder(&path.join(sub))?;
+    }
+    write_json(&path.join("owner.json"), owner)
+}
+
 /// Writes a file so that a reader never sees half of it.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StateError> {
     let error = |source| StateError::Io { action: "write", path: path.to_path_buf(), source };
     let mut staging = path.as_os_str().to_owned();
     staging.push(format!(".{}.new", std::process::id()));
     let text = serde_json::to_vec(value).map_err(|e| error(io::Error::other(e)))?;
-    fs::write(&staging, text).map_err(error)?;
-    fs::rename(&staging, path).map_err(error)
+    fs::write(&staging, text).and_then(|()| fs::rename(&staging, path)).map_err(|source| {
+        // On a full disk, half of it.
+        let _ = fs::remove_file(&staging);
+        error(source)
+    })
 }
 
 /// Reads a file of a cache; one that cannot be read is as good as none.
@@ -381,6 +391,16 @@ mod tests {
         fs::File::open(&old).unwrap().set_modified(SystemTime::now() - 2 * UNFINISHED_AGE).unwrap();
         state.remove_unfinished();
         assert!(!old.exists() && young.exists());
+    }
+
+    #[test]
+    fn an_instance_that_cannot_be_completed_leaves_no_folder() {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        // The owner cannot be written.
+        fs::create_dir_all(base.path().join("abc/owner.json")).unwrap();
+        StateDir::at(base.path()).create_instance(&Owner::this_process("abc".into())).unwrap_err();
+        assert!(!base.path().join("abc").exists());
     }
 
     #[test]

@@ -18,23 +18,20 @@ const GRACE: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(5);
 
-/// Waits for the end of an instance's stragglers, and kills those that stay. Returns whether there were any.
-pub(crate) async fn end(instance: &Instance) -> bool {
-    // Its runtimes name something in the folder.
-    let mut folder = instance.path().as_os_str().as_encoded_bytes().to_vec();
-    folder.push(b'/');
-    // The client of a remote engine names no path of this machine.
-    let label = format!("--label={INSTANCE_LABEL}={}\0", instance.owner().instance);
-    let marks = [folder.as_slice(), label.as_bytes()];
+/// Whether a runtime of an instance runs.
+pub(crate) fn are_there(instance: &Instance) -> bool {
+    !find(instance).is_empty()
+}
+
+/// Waits for the end of an instance's stragglers, and kills those that stay.
+pub(crate) async fn end(instance: &Instance) {
     let started = Instant::now();
-    let mut any = false;
     // Repeated, because stragglers may have started others meanwhile.
     while started.elapsed() < LIMIT {
-        let found = find(&marks);
+        let found = find(instance);
         if found.is_empty() {
             break;
         }
-        any = true;
         while started.elapsed() < GRACE && found.iter().any(|straggler| !straggler.has_ended()) {
             tokio::time::sleep(STEP).await;
         }
@@ -47,7 +44,6 @@ pub(crate) async fn end(instance: &Instance) -> bool {
         }
         tokio::time::sleep(STEP).await;
     }
-    any
 }
 
 struct Straggler {
@@ -55,10 +51,16 @@ struct Straggler {
     process: Process,
 }
 
-fn find(marks: &[&[u8]]) -> Vec<Straggler> {
+fn find(instance: &Instance) -> Vec<Straggler> {
+    // Its runtimes name something in the folder.
+    let mut folder = instance.path().as_os_str().as_encoded_bytes().to_vec();
+    folder.push(b'/');
+    // The client of a remote engine names no path of this machine.
+    let label = format!("--label={INSTANCE_LABEL}={}\0", instance.owner().instance);
+    let marks = [folder.as_slice(), label.as_bytes()];
     let ids = process::ids().into_iter().flatten();
     let pids = ids.filter_map(|id| Pid::from_raw(id.try_into().ok()?));
-    pids.filter_map(|pid| Straggler::of(pid, marks)).collect()
+    pids.filter_map(|pid| Straggler::of(pid, &marks)).collect()
 }
 
 impl Straggler {

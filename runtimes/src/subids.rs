@@ -23,7 +23,9 @@ pub(crate) fn parse_subids<'a>(
         let mut fields = line.trim().split(':');
         let who = fields.next()?;
         let (start, size) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        (size > 0 && (Some(who) == name || who.parse() == Ok(uid))).then_some((start, size))
+        // The kernel knows no ids beyond 32 bits, and the last one means none.
+        let exists = size > 0 && u32::checked_add(start, size).is_some();
+        (exists && (Some(who) == name || who.parse() == Ok(uid))).then_some((start, size))
     })
 }
 
@@ -33,7 +35,7 @@ mod tests {
 
     #[test]
     fn ranges_are_found_by_name_and_by_number() {
-        let text = "# comment\nother:1:2\nann:100000:65536\n1001:300000:1000\nann:400000:10\nbad:x:y\n";
+        let text = "# comment\nother:1:2\nann:100000:65536\n1001:300000:1000\nann:400000:10\nbad:x:y\nann:4294967000:65536\n";
         let ranges = |name, uid| parse_subids(text, name, uid).collect::<Vec<_>>();
         assert_eq!(ranges(Some("ann"), 1000), [(100_000, 65_536), (400_000, 10)]);
         assert_eq!(ranges(None, 1001), [(300_000, 1000)]);

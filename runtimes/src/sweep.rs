@@ -11,7 +11,7 @@ use crate::plan::{End, ReclaimError};
 use crate::refusal::Refusal;
 use crate::runtime::RuntimeId;
 use crate::spec::SandboxName;
-use crate::state::{Instance, StateDir};
+use crate::state::{Instance, Record, StateDir};
 use crate::stragglers;
 
 /// The age in seconds after which a sandbox on an engine that does not answer is given up: a week.
@@ -49,28 +49,19 @@ fn remover(maker: &RuntimeId) -> AnyDriver {
 /// Removes every sandbox of an instance and, when that worked, its folder. For the end of the owner, and for its reaper.
 pub async fn reclaim_instance(instance: &Instance) -> Swept {
     let mut swept = Swept::default();
-    let mut running = tokio::task::JoinSet::new();
-    for record in instance.records() {
-        let instance = instance.clone();
-        running.spawn(async move {
-            let result = remover(&record.runtime).reclaim(&record.name, &instance).await;
-            if result.is_ok() {
-                instance.forget(&record.name);
-            }
-            (record.name, result)
-        });
+    let records = instance.records();
+    let runs = !records.is_empty() && stragglers::are_there(instance);
+    let mut results = reclaim(&records, instance).await;
+    stragglers::end(instance).await;
+    if runs {
+        // Runtimes that were starting may have created sandboxes after the first look at them.
+        results = reclaim(&records, instance).await;
     }
-    while let Some(done) = running.join_next().await {
-        if let Ok((name, result)) = done {
-            swept.add(name, result);
+    for (name, result) in results {
+        if result.is_ok() {
+            instance.forget(&name);
         }
-    }
-    if stragglers::end(instance).await {
-        // Runtimes that were starting may have created sandboxes meanwhile.
-        for record in instance.records() {
-            let result = remover(&record.runtime).reclaim(&record.name, instance).await;
-            swept.add(record.name, result);
-        }
+        swept.add(name, result);
     }
     let unreadable = instance.unreadable_records().into_iter();
     swept.failed.extend(unreadable.map(|(name, source)| ReclaimError::Record { name, source }));
@@ -78,6 +69,19 @@ pub async fn reclaim_instance(instance: &Instance) -> Swept {
         remove_folder(instance);
     }
     swept
+}
+
+/// Removes these sandboxes, all at the same time.
+async fn reclaim(records: &[Record], instance: &Instance) -> Vec<(SandboxName, Result<(), ReclaimError>)> {
+    let mut running = tokio::task::JoinSet::new();
+    for record in records.iter().cloned() {
+        let instance = instance.clone();
+        running.spawn(async move {
+            let result = remover(&record.runtime).reclaim(&record.name, &instance).await;
+            (record.name, result)
+        });
+    }
+    running.join_all().await
 }
 
 fn remove_folder(instance: &Instance) {
@@ -176,18 +180,29 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
 
     use super::*;
+    use crate::exec::CommandLine;
     use crate::owner::Owner;
+    use crate::runtime::{CgroupMode, RuntimeKind};
+    use crate::spec::RootFs;
 
-    #[tokio::test]
-    async fn an_instance_with_a_record_that_cannot_be_read_is_kept_and_reported() {
+    fn of_a_dead_bridge(name: &str) -> (TempDir, StateDir, Instance) {
         let base = tempfile::tempdir().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let state = StateDir::at(base.path());
         // No process has this id.
-        let owner = Owner { pid: u32::MAX >> 1, ..Owner::this_process("lost".into()) };
+        let owner = Owner { pid: u32::MAX >> 1, ..Owner::this_process(name.into()) };
         let instance = state.create_instance(&owner).unwrap();
+        (base, state, instance)
+    }
+
+    #[tokio::test]
+    async fn an_instance_with_a_record_that_cannot_be_read_is_kept_and_reported() {
+        let (_base, state, instance) = of_a_dead_bridge("lost");
         let record = instance.path().join("sandboxes/codebridge-lost-1.json");
         fs::write(&record, "{").unwrap();
         let swept = sweep(&state, &[]).await;
@@ -197,6 +212,37 @@ mod tests {
         // Once somebody has looked after it, the rest goes as well.
         fs::remove_file(&record).unwrap();
         assert!(sweep(&state, &[]).await.failed.is_empty());
+        assert!(!instance.path().exists());
+    }
+
+    #[tokio::test]
+    async fn what_a_runtime_creates_after_the_first_look_is_removed_too() {
+        let (base, state, instance) = of_a_dead_bridge("late");
+        let program = base.path().join("crun");
+        let removed = base.path().join("removed");
+        // `crun --root ROOT run NAME`, `crun --root ROOT delete --force NAME`
+        let script = format!(
+            "#!/bin/sh\ncase $3 in\nrun) echo >$2.runs; sleep 0.3; mkdir -p $2/$4 ;;\ndelete) rmdir $2/$5 && echo $5 >>{} ;;\n*) exit 1 ;;\nesac\n",
+            removed.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let name = instance.next_name();
+        let runtime = RuntimeId::local(RuntimeKind::Crun, &program, CgroupMode::Direct);
+        instance.record(&Record::now(&name, &runtime, RootFs::Host)).unwrap();
+        let root = instance.runtime_root("crun");
+        let late = [root.as_os_str(), "run".as_ref(), name.as_str().as_ref()];
+        let late = exec::run(CommandLine::new(&program).arg("--root").args(late), Duration::from_secs(60));
+        let swept = async {
+            while !root.with_extension("runs").exists() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            sweep(&state, &[]).await
+        };
+        let (late, swept) = tokio::join!(late, swept);
+        assert!(late.unwrap().status.success());
+        assert_eq!((&swept.removed[..], swept.failed.len()), (&[name.clone()][..], 0));
+        assert_eq!(fs::read_to_string(&removed).unwrap().trim(), name.as_str());
         assert!(!instance.path().exists());
     }
 }

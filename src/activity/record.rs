@@ -149,6 +149,11 @@ impl Activity {
         Some(run.detail(self.0.questions.of(&run)))
     }
 
+    /// Returns where a file is that a run made or changed. Numbers start at 1.
+    pub fn file_uri(&self, name: &str, number: usize) -> Option<String> {
+        self.find(name)?.file_uri(number)
+    }
+
     /// Returns the number of a run whose code has begun to run.
     pub fn number_of(&self, name: &str) -> Option<u32> {
         self.find(name)?.number()

@@ -17,6 +17,7 @@ const LONGEST_TEXT: usize = 500;
 const LONGEST_NAME: usize = 100;
 /// Files of a run, and notices.
 const MOST_FILES: usize = 100;
+const LONGEST_URI: usize = 2000;
 const MOST_NOTICES: usize = 50;
 
 impl Activity {
@@ -160,6 +161,8 @@ impl RunGuard {
         end.files.truncate(MOST_FILES);
         for file in &mut end.files {
             file.path = cut(&file.path);
+            // Half of one leads nowhere.
+            file.uri.take_if(|uri| uri.len() > LONGEST_URI);
         }
         end.artifacts.truncate(MOST_FILES);
         end.notices.truncate(MOST_NOTICES);

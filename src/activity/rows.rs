@@ -107,8 +107,12 @@ pub enum CallOutcome {
 /// A file of the session that a run made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRow {
+    /// As people see it.
     pub path: String,
     pub bytes: u64,
+    /// Where it is while its session lives; None for a session that ends with its run.
+    #[serde(default)]
+    pub uri: Option<String>,
 }
 
 /// A version of an artifact that a run saved.

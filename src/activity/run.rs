@@ -177,6 +177,12 @@ impl RunActivity {
         }
     }
 
+    pub(super) fn file_uri(&self, number: usize) -> Option<String> {
+        let state = self.lock();
+        let (end, _) = state.end.as_ref()?;
+        end.files.get(number.checked_sub(1)?)?.uri.clone()
+    }
+
     /// Returns it as a list shows it, with so many questions that wait.
     pub(super) fn row(&self, questions: usize) -> RunRow {
         self.row_of(&self.lock(), questions)

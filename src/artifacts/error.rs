@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::reason::reason;
 use crate::sizes::bytes_text;
 
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,7 @@ impl ArtifactError {
     pub fn for_sandbox(&self) -> String {
         let text = match self {
             Self::Io { action, source, .. } => {
-                format!("the bridge could not {action} the artifact: {}", source.kind())
+                format!("the bridge could not {action} the artifact: {}", reason(source))
             }
             other => other.to_string(),
         };

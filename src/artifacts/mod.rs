@@ -10,6 +10,8 @@
 //! leaves at most a staging folder, which the next save of any bridge removes.
 
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod mime;
 mod name;
 mod space;

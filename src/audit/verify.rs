@@ -188,8 +188,8 @@ impl<'a> Check<'a> {
             }
         }
         match &self.last {
-            Some((_, n, hash)) if record.n == n.saturating_add(1) && record.prev == *hash => {}
-            Some((before, n, _)) if record.n == n.saturating_add(1) => {
+            Some((_, n, hash)) if Some(record.n) == n.checked_add(1) && record.prev == *hash => {}
+            Some((before, n, _)) if Some(record.n) == n.checked_add(1) => {
                 let what = format!("it was changed: the next line, {place}, refers to another text");
                 let before = before.clone();
                 if !self.is_flagged {
@@ -299,6 +299,44 @@ impl<'a> Check<'a> {
         }
         if n > 0 {
             verified.heads.push(Head { bridge: bridge.to_owned(), n, hash });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found in a log whose lines have these numbers, each with the hash of the one before it.
+    fn found(numbers: &[u64]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let part = Part { bridge: "aaaaaaaa".into(), number: 1 };
+        let (mut text, mut prev) = (String::new(), NO_LINE.to_owned());
+        for n in numbers {
+            let line =
+                format!(r#"{{"n":{n},"time":"2026-11-20T10:00:00Z","event":"close","prev":"{prev}"}}"#);
+            prev = digest(line.as_bytes());
+            text.push_str(&line);
+            text.push('\n');
+        }
+        std::fs::write(folder.path().join(part.file()), text).unwrap();
+        let n = numbers.last().unwrap();
+        let head = format!(r#"{{"bridge":"aaaaaaaa","part":1,"n":{n},"hash":"{prev}"}}"#);
+        std::fs::write(folder.path().join(head_of("aaaaaaaa")), head).unwrap();
+        let verified = verify(folder.path(), &[]).unwrap();
+        verified.problems.into_iter().map(|problem| problem.what).collect()
+    }
+
+    #[test]
+    fn no_line_follows_the_one_with_the_largest_number() {
+        const MAX: u64 = u64::MAX;
+        assert_eq!(found(&[1, 2]), [""; 0]);
+        let many = format!("lines before it are missing: the numbers 2 to {}", MAX - 1);
+        assert_eq!(found(&[1, MAX]), std::slice::from_ref(&many));
+        for after in [MAX, 0, 1] {
+            let out_of_place = format!("it does not belong here: it has the number {after}");
+            let all = found(&[1, MAX, after]);
+            assert!(all.contains(&many) && all.contains(&out_of_place), "{all:?}");
         }
     }
 }

@@ -12,7 +12,9 @@ use super::exec_args::ExecArgs;
 use super::flags::{SettingFlags, with_settings};
 use super::form::Form;
 use super::gc_args::GcArgs;
+use super::image_args::ImageCommand;
 use super::login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
+use super::packages_args::PackagesCommand;
 use super::policy_args::PolicyCommand;
 use super::saved_args::SavedArgs;
 use super::serve_args::ServeArgs;
@@ -164,118 +166,6 @@ pub struct MachineSupervisorArgs {
     pub machine: String,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum ImageCommand {
-    /// Pull the current version of an image and unpack it
-    Pull {
-        /// A reference, or any other form that `--image` accepts
-        #[arg(value_name = "IMAGE")]
-        name: String,
-        /// Allow plain HTTP, and certificates that cannot be verified
-        #[arg(long)]
-        plain_http: bool,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// List the images of the store
-    Ls(Form),
-    /// Remove images; those in use are kept
-    Rm {
-        /// Names or prefixes of ids
-        #[arg(value_name = "IMAGE", required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// Remove images without a name, and interrupted downloads
-    Prune {
-        /// Also remove images that have a name
-        #[arg(long)]
-        all: bool,
-        /// Also remove the compressed layers of unpacked images
-        #[arg(long)]
-        layers: bool,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// Build an image from packages
-    Build(BuildArgs),
-    /// Show an image as JSON
-    Inspect {
-        /// A name or a prefix of an id
-        #[arg(value_name = "IMAGE")]
-        name: String,
-        #[command(flatten)]
-        form: Form,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum PackagesCommand {
-    /// List the installed sets of packages
-    Ls(Form),
-    /// Download packages for the image, so that sessions have them at once and without a network
-    Add {
-        /// Packages, such as `pandas` or `httpx>=0.27`
-        #[arg(value_name = "PACKAGE", required = true)]
-        packages: Vec<String>,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// Remove sets; sessions that use them keep their packages
-    Rm {
-        /// Ids or their prefixes, or names of packages
-        #[arg(value_name = "SET", required = true)]
-        sets: Vec<String>,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// Remove sets that were not used for 30 days
-    Prune {
-        /// Remove all sets
-        #[arg(long)]
-        all: bool,
-        #[command(flatten)]
-        form: Form,
-    },
-    /// Write the versions and hashes of packages and of all that they need, for `--packages locked:FILE`
-    Lock {
-        /// Packages, such as `pandas` or `httpx>=0.27`
-        #[arg(value_name = "PACKAGE", required = true)]
-        packages: Vec<String>,
-        /// The file to write [default: standard output]
-        #[arg(short = 'o', long, value_name = "FILE")]
-        output: Option<PathBuf>,
-        /// Replace a file that is no lock file
-        #[arg(long, requires = "output")]
-        force: bool,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct BuildArgs {
-    /// `slim`, `data`, or a folder with a recipe.toml [default with --with: slim]
-    #[arg(value_name = "RECIPE", required_unless_present = "with")]
-    pub recipe: Option<String>,
-    /// Python packages to add, separated by commas
-    #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
-    pub with: Vec<String>,
-    /// The archive to write: `oci-archive:FILE[:TAG]`
-    #[arg(short = 'o', long, value_name = "IMAGE")]
-    pub output: String,
-    /// The mirror of Debian packages [default: the mirror of this machine]
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
-    /// Use the current packages of the mirror, and update the lock of a recipe in a folder
-    #[arg(long)]
-    pub update: bool,
-    /// Only print what would be downloaded
-    #[arg(long)]
-    pub dry_run: bool,
-    #[command(flatten)]
-    pub form: Form,
-}
-
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ServersArgs {
@@ -311,7 +201,7 @@ pub enum ServersCommand {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Do not use a server, also if another program defines it
+    /// Do not use a server, even if another program defines it
     Disable {
         /// The name of the server
         #[arg(value_name = "NAME")]

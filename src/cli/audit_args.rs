@@ -20,7 +20,7 @@ pub struct AuditArgs {
     /// Only the lines of a run: BRIDGE-NUMBER, or BRIDGE for all of its runs
     #[arg(long, value_name = "ID")]
     pub run: Option<String>,
-    /// Only lines of the last time: `1h`, `30m`, `7d`
+    /// Only lines that are not older than this: `1h`, `30m`, `7d`
     #[arg(long, value_name = "TIME", value_parser = age)]
     pub since: Option<Duration>,
     /// Print the lines as they are in the log: one JSON object each

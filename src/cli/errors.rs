@@ -125,6 +125,8 @@ pub(super) enum CommandError {
     UnknownSet(String),
     #[error("standard input or output failed: {0}")]
     Io(#[from] io::Error),
+    #[error("could not start a thread: {0}")]
+    Thread(#[source] io::Error),
     /// A process that a bridge starts beside itself could not be set up.
     #[error("{0}")]
     Process(#[source] io::Error),
@@ -192,9 +194,10 @@ impl CommandError {
             Self::Code(error) => error.hint(),
             Self::Workflow(error) => error.hint(),
             Self::Http(error) => error.hint(),
-            Self::Token(TokenError::Unknown(_)) => Some("`codebridge token ls` lists them".into()),
+            Self::Token(TokenError::Unknown(_) | TokenError::NotRefused(_)) => Some("`codebridge token ls` lists them".into()),
             Self::HasPolicy(name) => Some(format!("edit principals/{name}/policy.toml in the state folder, or replace it with --force")),
 
+            Self::Thread(_) => Some("end some processes, or raise their limit (`ulimit -u`)".into()),
             Self::Session => Some(
                 "give exec all of the code at once; only clients of `codebridge serve` have sessions".into(),
             ),
@@ -288,7 +291,7 @@ impl CommandError {
             | Self::TokenName(_)
             | Self::UnknownUser(_)
             | Self::TokenScope(_)
-            | Self::Token(TokenError::Unknown(_))
+            | Self::Token(TokenError::Unknown(_) | TokenError::NotRefused(_))
             | Self::HasPolicy(_)
             | Self::Http(HttpError::Address(_) | HttpError::Issuer(_))
             | Self::Recipe(_) => Exit::Usage,
@@ -308,7 +311,8 @@ impl CommandError {
             | Self::Setup(SetupError::File(_)) => Exit::Io,
             Self::Servers(error) => error.exit(),
             Self::Server(error) => exit_of(error),
-            Self::Process(_)
+            Self::Thread(_)
+            | Self::Process(_)
             | Self::State(_)
             | Self::Reclaim(_)
             | Self::OutOfReach(_)

@@ -28,7 +28,7 @@ pub struct RunFlags {
     /// Copy a file into /workspace before the code runs; can be repeated
     #[arg(long = "in", value_name = "FILE[:NAME]")]
     pub files: Vec<OsString>,
-    /// An MCP server that the code can call; can be repeated
+    /// An MCP server that the code can call, or `*` for all; can be repeated
     #[arg(long = "server", value_name = "NAME")]
     pub servers: Vec<String>,
     /// Print the result at the end, in this format: compact, toon or json [default: the output as it comes]

@@ -15,6 +15,32 @@ const WITHOUT_SETTINGS: [&str; 3] = ["help", "completions", "setup"];
 /// The heading of the settings in the flags of a command.
 pub(super) const SETTINGS_HEADING: &str = "Settings";
 
+/// The topic of the documentation in which a command is described.
+const TOPICS: [(&str, &str); 22] = [
+    ("serve", "clients"),
+    ("exec", "quickstart"),
+    ("workflow", "workflows"),
+    ("doctor", "doctor"),
+    ("ps", "engines"),
+    ("servers", "servers"),
+    ("tools", "servers"),
+    ("search-model", "servers"),
+    ("call", "servers"),
+    ("reap", "engines"),
+    ("gc", "settings"),
+    ("runs", "runs"),
+    ("artifact", "files"),
+    ("saved", "python"),
+    ("image", "images"),
+    ("packages", "packages"),
+    ("policy", "policy"),
+    ("audit", "audit"),
+    ("replay", "audit"),
+    ("console", "console"),
+    ("token", "http"),
+    ("setup", "clients"),
+];
+
 /// Columns of the text of a flag, which is indented.
 const COLUMNS: usize = 90;
 /// What `-h` says instead of listing the settings.
@@ -55,23 +81,35 @@ fn with_flags(
 /// Gives the commands below the program the flags of the settings that act on them.
 pub(super) fn with_settings(program: clap::Command) -> clap::Command {
     program.mut_subcommands(|command| {
-        if command.is_hide_set() || WITHOUT_SETTINGS.contains(&command.get_name()) {
+        let name = command.get_name().to_owned();
+        if command.is_hide_set() {
             return command;
         }
-        let name = command.get_name().to_owned();
-        below(command, &name)
+        match documentation(&name) {
+            text if !WITHOUT_SETTINGS.contains(&&*name) => below(command, &name, &text.unwrap_or_default()),
+            Some(text) => command.after_help(text),
+            None => command,
+        }
     })
 }
 
+/// Returns the line that leads from the flags of a command to its documentation.
+fn documentation(command: &str) -> Option<String> {
+    let (_, topic) = TOPICS.iter().find(|(known, _)| *known == command)?;
+    Some(format!("Documentation: `codebridge help {topic}`."))
+}
+
 /// Gives a command, and the commands below it, the flags of a command of the program.
-fn below(command: clap::Command, name: &str) -> clap::Command {
+fn below(command: clap::Command, name: &str, documentation: &str) -> clap::Command {
     let acting = ALL.into_iter().filter(|variable| variable.acts_on(name));
     let own = command.get_after_help().map(ToString::to_string);
-    let short = own.iter().map(String::as_str).chain([IN_SHORT_HELP]).collect::<Vec<_>>().join("\n\n");
+    let with_own =
+        |text: String| own.iter().map(String::as_str).chain([&*text]).collect::<Vec<_>>().join("\n\n");
+    let short = with_own(format!("{IN_SHORT_HELP}\n{documentation}"));
     with_flags(command, acting)
         .after_help(short)
-        .after_long_help(own.unwrap_or_default())
-        .mut_subcommands(|command| below(command, name))
+        .after_long_help(with_own(documentation.to_owned()))
+        .mut_subcommands(|command| below(command, name, documentation))
 }
 
 /// Returns the flags that stand at one place of the command line.
@@ -127,6 +165,23 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use crate::settings::Commands;
+
+    #[test]
+    fn each_command_leads_to_its_documentation() {
+        let cli = Cli::command();
+        let commands = cli.get_subcommands().filter(|command| !command.is_hide_set());
+        let names = commands.map(clap::Command::get_name);
+        let known: Vec<&str> = names.filter(|name| !["help", "completions"].contains(name)).collect();
+        let mut listed = TOPICS.map(|(command, _)| command).to_vec();
+        listed.retain(|command| known.contains(command));
+        assert_eq!(listed.len(), TOPICS.len(), "a command of the list does not exist");
+        for name in known {
+            let topic = TOPICS.iter().find(|(command, _)| *command == name).map(|(_, topic)| *topic);
+            assert!(topic.is_some_and(|topic| crate::help::find(topic).is_some()), "{name}: {topic:?}");
+        }
+        let replay = Cli::command().find_subcommand("replay").unwrap().clone().render_help().to_string();
+        assert!(replay.contains("\nDocumentation: `codebridge help audit`."), "{replay}");
+    }
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("codebridge").chain(line.split_whitespace()))

@@ -33,6 +33,8 @@ struct Listed {
     expires: Option<String>,
     renewed: bool,
     valid: bool,
+    /// Where its credentials are: `keyring` or `file`.
+    kept: &'static str,
 }
 
 impl Listed {
@@ -40,6 +42,7 @@ impl Listed {
         let account = account.clone();
         Self {
             valid: account.is_valid(),
+            kept: if account.in_keyring { "keyring" } else { "file" },
             server: account.server,
             url: account.url,
             provider: account.issuer,
@@ -64,7 +67,7 @@ impl Listed {
         };
         let account = self.account.clone().unwrap_or_else(|| "-".into());
         let scopes = if self.scopes.is_empty() { "-".into() } else { self.scopes.join(" ") };
-        let row = [&self.server, &account, &self.provider, &scopes, expires, &missing];
+        let row = [&self.server, &account, &self.provider, &scopes, expires, self.kept, &missing];
         row.into_iter().map(visible_line).collect()
     }
 }
@@ -123,6 +126,9 @@ pub(super) async fn login(workspace: &Workspace, args: LoginArgs) -> Result<Acco
     };
     let line = format!("logged in to '{}'{name}{with}", account.server);
     print(&format!("{}\n", visible_line(&line))).await?;
+    if let Some(why) = account.not_in_keyring.as_ref().filter(|why| why.is_surprising()) {
+        say(format_args!("warning: the login is kept in a file that you alone can read: {why}"));
+    }
     Ok(account)
 }
 
@@ -207,5 +213,5 @@ pub(super) async fn whoami(workspace: &Workspace, args: WhoamiArgs) -> Result<Ex
 
 fn table(listed: &[Listed]) -> String {
     let rows = listed.iter().map(Listed::row);
-    columns(&["SERVER", "ACCOUNT", "PROVIDER", "PERMISSIONS", "EXPIRES", ""], rows)
+    columns(&["SERVER", "ACCOUNT", "PROVIDER", "PERMISSIONS", "EXPIRES", "KEPT IN", ""], rows)
 }

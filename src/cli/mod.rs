@@ -29,6 +29,7 @@ mod gc;
 mod gc_args;
 mod help;
 mod image;
+mod image_args;
 mod image_text;
 mod logging;
 mod login;
@@ -37,6 +38,7 @@ mod memory;
 mod output;
 mod outputs;
 mod packages;
+mod packages_args;
 mod pictures;
 mod policy;
 mod policy_args;
@@ -84,8 +86,8 @@ use logging::Audience;
 use say::say;
 
 pub use args::{
-    BuildArgs, CallArgs, Cli, Command, DoctorArgs, ImageCommand, MachineSupervisorArgs, PackagesCommand,
-    RunsArgs, SearchArgs, SearchModelCommand, ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
+    CallArgs, Cli, Command, DoctorArgs, MachineSupervisorArgs, RunsArgs, SearchArgs, SearchModelCommand,
+    ServersArgs, ServersCommand, SetupArgs, ToolsCommand,
 };
 pub use artifact_args::{ArtifactCommand, PruneArgs};
 pub use audit_args::{AuditArgs, AuditCommand, ReplayArgs};
@@ -94,7 +96,9 @@ pub use exec_args::{ExecArgs, RunFlags};
 pub use flags::SettingFlags;
 pub use form::Form;
 pub use gc_args::GcArgs;
+pub use image_args::{BuildArgs, ImageCommand};
 pub use login_args::{LoginArgs, LogoutArgs, WhoamiArgs};
+pub use packages_args::PackagesCommand;
 pub use policy_args::PolicyCommand;
 pub use saved_args::{SavedArgs, SavedCommand};
 pub use serve_args::ServeArgs;
@@ -159,6 +163,10 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         settings.warm.value = 0;
     }
     memory::return_large_blocks();
+    // Without a thread, the next line would panic.
+    let probe = std::thread::Builder::new().spawn(|| ()).map_err(CommandError::Thread)?;
+    // Another one may need its place.
+    drop(probe.join());
     // One worker: a call goes through several tasks, and waking a second thread for each of them costs more than it saves.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(dispatch(command, settings, environment));

@@ -55,7 +55,7 @@ pub struct AddArgs {
     /// Use the older transport, server-sent events
     #[arg(long)]
     pub sse: bool,
-    /// Which of the ways of the registry to use: remote, npm, pypi, oci or nuget [default: the first]
+    /// How to reach or start the server, if the registry has several ways: remote, npm, pypi, oci or nuget [default: the first]
     #[arg(long, value_name = "TYPE", conflicts_with = "command")]
     pub from: Option<String>,
     /// Do not ask before a server of the registry is added

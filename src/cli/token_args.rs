@@ -18,7 +18,7 @@ pub enum TokenCommand {
         /// How long the token holds: `30d`, `12h` [default: until it is revoked]
         #[arg(long, value_name = "TIME", value_parser = age)]
         expires: Option<Duration>,
-        /// The rules of what code of this user may do, which are copied
+        /// The file with the rules of what code of this user may do; it is copied
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
         /// Replace the rules that the user has
@@ -28,14 +28,20 @@ pub enum TokenCommand {
         #[arg(long, value_name = "SCOPES", default_value = "mcp")]
         scope: String,
     },
-    /// List the tokens
+    /// List the tokens, and the refused users of the issuer
     Ls(Form),
-    /// Revoke the tokens of a user, or one token; its sessions end
+    /// Revoke the tokens of a user, or one token; its sessions end. Users of the issuer are refused from then on
     Revoke {
-        /// The user, or the id of a token
+        /// The user, or the id of a token; `oidc.SUBJECT` for a user of the issuer
         #[arg(value_name = "NAME|ID")]
         name: String,
         #[command(flatten)]
         form: Form,
+    },
+    /// Accept tokens of the issuer for a user again, after `revoke`
+    Allow {
+        /// The user: `oidc.SUBJECT`
+        #[arg(value_name = "NAME")]
+        name: String,
     },
 }

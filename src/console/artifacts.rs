@@ -57,7 +57,6 @@ struct Card {
 
 impl Card {
     fn of(artifacts: &Artifacts, artifact: &Artifact) -> Self {
-        let version = artifact.version.to_string();
         Self {
             name: visible_line(&artifact.name),
             version: artifact.version,
@@ -67,14 +66,16 @@ impl Card {
             run: artifact.run,
             session: visible_line(artifact.session.as_deref().unwrap_or_default()),
             created: When(artifact.created),
-            link: format!(
-                "/console/artifacts/content?{}",
-                query(&[("name", &artifact.name), ("version", &version)])
-            ),
+            link: content_link(&artifact.name, artifact.version),
             is_picture: IMAGES.contains(&artifact.mime_type.as_str()) && artifact.bytes <= LARGEST_PICTURE,
             preview: preview(artifacts, artifact).unwrap_or_default(),
         }
     }
+}
+
+/// Returns where the content of an artifact is.
+pub(super) fn content_link(name: &str, version: u32) -> String {
+    format!("/console/artifacts/content?{}", query(&[("name", name), ("version", &version.to_string())]))
 }
 
 /// Returns the beginning of a text.

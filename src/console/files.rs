@@ -39,6 +39,11 @@ pub(super) fn bytes(name: &str, mime: &str, bytes: Vec<u8>) -> Response {
     (headers(name, mime), bytes).into_response()
 }
 
+/// Returns bytes that can only be saved, as they arrive.
+pub(super) fn download(name: &str, length: u64, body: Body) -> Response {
+    (headers(name, ""), [(CONTENT_LENGTH, length)], body).into_response()
+}
+
 /// Returns a file, as it is read.
 pub(super) fn stream(name: &str, mime: &str, length: u64, file: File) -> Response {
     let pieces = try_unfold(tokio::fs::File::from_std(file), async |mut file| {

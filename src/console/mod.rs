@@ -30,6 +30,7 @@ mod routes;
 mod run;
 mod runs;
 mod servers;
+mod session_files;
 mod sessions;
 mod sign_in;
 mod text;

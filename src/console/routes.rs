@@ -12,7 +12,9 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::page::problem;
 use super::visitor::Console;
-use super::{approvals, artifacts, assets, live, now, numbers, run, runs, servers, sessions, sign_in};
+use super::{
+    approvals, artifacts, assets, live, now, numbers, run, runs, servers, session_files, sessions, sign_in,
+};
 use crate::feed::Feed;
 use crate::http::Site;
 use crate::workspace::Workspace;
@@ -38,6 +40,7 @@ pub fn routes(site: Site, feed_of: fn(&Workspace) -> Feed) -> Router {
         .route("/console/runs/{run}", get(run::page_of_run))
         .route("/console/runs/{run}/stop", post(now::stop))
         .route("/console/runs/{run}/displays/{number}/{form}", get(run::display))
+        .route("/console/runs/{run}/files/{number}", get(session_files::content))
         .route("/console/runs/{run}/{text}", get(run::whole_text))
         .route("/console/sessions", get(sessions::page_of_sessions).post(sessions::end))
         .route("/console/servers", get(servers::page_of_servers))

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 
+use super::artifacts::content_link;
 use super::calls::{Call, calls_of, denied, logged_calls};
 use super::files::{self, IMAGES};
 use super::frame::Frame;
@@ -63,7 +64,7 @@ struct Live {
     notices: Vec<String>,
     denied: Vec<String>,
     displays: Vec<Display>,
-    files: Vec<(String, String)>,
+    files: Vec<FileLink>,
 }
 
 /// The calls of the run, which change too.
@@ -83,6 +84,15 @@ struct Display {
     picture: Option<usize>,
     /// The other forms, with their types.
     forms: Vec<(usize, String)>,
+}
+
+/// A file of the session, or an artifact.
+#[derive(Debug)]
+struct FileLink {
+    name: String,
+    size: String,
+    /// Where its content is, if it can be read.
+    link: Option<String>,
 }
 
 /// A text of the run, as far as it is known.
@@ -185,12 +195,16 @@ impl Live {
         self.servers = known.servers.join(", ");
         self.notices = known.notices.iter().map(|notice| in_a_line(notice)).collect();
         self.displays = known.displays.iter().enumerate().take(MOST_DISPLAYS).map(display_of).collect();
-        let files = known.files.iter().map(|file| (in_a_line(&file.path), bytes_text(file.bytes)));
-        let artifacts = known.artifacts.iter().map(|artifact| {
-            (
-                format!("artifact {}, version {}", in_a_line(&artifact.name), artifact.version),
-                bytes_text(artifact.bytes),
-            )
+        let run = &known.row.name;
+        let files = known.files.iter().enumerate().map(|(at, file)| FileLink {
+            name: in_a_line(&file.path),
+            size: bytes_text(file.bytes),
+            link: file.uri.as_ref().map(|_| format!("/console/runs/{run}/files/{}", at + 1)),
+        });
+        let artifacts = known.artifacts.iter().map(|artifact| FileLink {
+            name: format!("artifact {}, version {}", in_a_line(&artifact.name), artifact.version),
+            size: bytes_text(artifact.bytes),
+            link: Some(content_link(&artifact.name, artifact.version)),
         });
         self.files = files.chain(artifacts).take(MOST_FILES).collect();
     }

@@ -18,6 +18,7 @@ use super::visitor::{Console, Sent, next_path, refused};
 #[template(path = "sign_in.html")]
 struct SignIn<'a> {
     next: &'a str,
+    has_issuer: bool,
     problem: Option<&'a str>,
 }
 
@@ -29,7 +30,10 @@ pub(super) async fn form(State(console): State<Arc<Console>>, request: Request) 
         token if !token.is_empty() && console.site.admits_once() => {
             admit(&console, &parts, token, next_path(fields.get("next"))).await
         }
-        _ => page(&SignIn { next: next_path(fields.get("next")), problem: None }),
+        _ => {
+            let (next, has_issuer) = (next_path(fields.get("next")), console.site.has_issuer());
+            page(&SignIn { next, has_issuer, problem: None })
+        }
     }
 }
 
@@ -49,13 +53,17 @@ async fn admit(console: &Console, parts: &Parts, token: &str, next: &str) -> Res
         Err(refusal) => {
             let _ = console.site.refuse(refusal, &parts.headers, &parts.extensions);
             let text = match refusal.status {
-                StatusCode::FORBIDDEN => {
+                StatusCode::FORBIDDEN if refusal.lacks_scope() && token.contains('.') => {
+                    "This token has no scope `console`: ask its issuer for one that has it."
+                }
+                StatusCode::FORBIDDEN if refusal.lacks_scope() => {
                     "This token has no scope `console`: make one with `codebridge token add NAME --scope console`."
                 }
                 StatusCode::UNAUTHORIZED => "This token is unknown, expired or revoked.",
                 _ => refusal.text,
             };
-            let mut response = page(&SignIn { next, problem: Some(text) });
+            let mut response =
+                page(&SignIn { next, has_issuer: console.site.has_issuer(), problem: Some(text) });
             *response.status_mut() = refusal.status;
             return response;
         }

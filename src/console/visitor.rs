@@ -64,6 +64,11 @@ impl Visitor {
         self.presence.workspace()
     }
 
+    /// Whether it is still signed in, and what it sees is what belongs to the user.
+    pub(super) fn still_sees(&self, console: &Console) -> bool {
+        console.site.still(&self.admitted).is_some() && self.goes_on(console)
+    }
+
     /// Whether what it sees is still what belongs to the user.
     pub(super) fn goes_on(&self, console: &Console) -> bool {
         console.site.goes_on(&self.presence)

@@ -27,7 +27,7 @@ use crate::policy::Policy;
 use crate::session::{Caller, RunPython, RunRequest, Sessions, Status};
 use crate::settings::Settings;
 use crate::telemetry::TelemetryState;
-use crate::tokens::{Scope, Tokens};
+use crate::tokens::{Scope, TokenList, Tokens, Unusable};
 use crate::upstream::Upstream;
 use crate::workspace::Workspace;
 
@@ -54,6 +54,7 @@ pub struct Diagnosis {
     pub host: Vec<Fact>,
     pub images: Store,
     pub servers: Servers,
+    pub logins: LoginsState,
     pub policy: PolicyState,
     pub telemetry: TelemetryState,
     pub audit: AuditState,
@@ -107,6 +108,15 @@ pub struct Servers {
     pub skipped: Vec<SkippedServer>,
     /// Files that cannot be read.
     pub warnings: Vec<String>,
+}
+
+/// Where logins to servers are kept.
+#[derive(Debug, Serialize)]
+pub struct LoginsState {
+    /// `keyring` or `files`, for new ones.
+    pub kept: &'static str,
+    /// Why they are not kept in the keyring.
+    pub why: Option<String>,
 }
 
 /// What code may do.
@@ -227,6 +237,7 @@ impl Diagnosis {
             host: host_facts(),
             images: store(),
             servers: servers(upstream),
+            logins: logins_state(upstream).await,
             policy: policy_state(policy, upstream),
             telemetry: bridge.telemetry.examine().await,
             audit: audit_state(settings, audit).await,
@@ -364,13 +375,17 @@ async fn http(settings: &Settings) -> Http {
         Listener { listening, certificate_expires }
     });
     let (tokens, error) = match Tokens::at(&settings.state_dir).list() {
-        Ok(tokens) => {
+        Ok(TokenList { kept: tokens, unusable }) => {
             let valid: Vec<_> = tokens.iter().filter(|token| token.is_valid()).collect();
             let next_expiry = valid.iter().filter_map(|token| token.expires).min();
             let with = |scope| valid.iter().filter(|token| token.scopes.has(scope)).count();
             let (console, approve) = (with(Scope::Console), with(Scope::Approve));
             let (valid, all) = (valid.len(), tokens.len());
-            (TokenCount { valid, expired: all - valid, console, approve, next_expiry }, None)
+            let error = unusable.first().map(|Unusable { id, why }| {
+                let tokens = if unusable.len() == 1 { "token" } else { "tokens" };
+                format!("{} {tokens} cannot be used; {id}: {why}", unusable.len())
+            });
+            (TokenCount { valid, expired: all - valid, console, approve, next_expiry }, error)
         }
         Err(error) => (TokenCount::default(), Some(error.to_string())),
     };
@@ -386,6 +401,11 @@ fn store() -> Store {
         images: store.list().map_or(0, |images| images.len()),
         bytes: usage.total(),
     }
+}
+
+async fn logins_state(upstream: &Upstream) -> LoginsState {
+    let why = upstream.logins().keyring_state().await.map(|why| why.to_string());
+    LoginsState { kept: if why.is_none() { "keyring" } else { "files" }, why }
 }
 
 fn servers(upstream: &Upstream) -> Servers {

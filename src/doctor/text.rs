@@ -38,6 +38,11 @@ impl Diagnosis {
         let kept = format!("{} in {}, {}", store.images, store.folder.display(), bytes_text(store.bytes));
         line(&mut text, "images", kept);
         self.describe_servers(&mut text);
+        let kept = match &self.logins.why {
+            None => "kept in the keyring".to_owned(),
+            Some(why) => format!("kept in files that you alone can read: {}", shortened(why)),
+        };
+        line(&mut text, "logins", kept);
         self.describe_policy(&mut text);
         self.describe_telemetry(&mut text);
         self.describe_audit(&mut text);
@@ -332,10 +337,10 @@ fn describe(text: &mut String, report: &ProbeReport) {
             (true, true) => format!("the engine sees {folder}, and reads the bridge's seccomp profile there"),
             (true, false) => format!("the engine sees {folder}"),
             (false, true) => format!(
-                "the engine does not see {folder}: saved tools still work, but the engine's own seccomp profile applies"
+                "the engine does not see {folder}: saved functions still work, but the engine's own seccomp profile applies"
             ),
             (false, false) => format!(
-                "the engine does not see {folder}: saved tools still work, and the client sends the bridge's seccomp profile"
+                "the engine does not see {folder}: saved functions still work, and the client sends the bridge's seccomp profile"
             ),
         };
         detail(text, "", "share", words);

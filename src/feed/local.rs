@@ -7,7 +7,7 @@ use super::rows::{ServerRow, SessionRow};
 use crate::activity::{
     Activity, AnswerError, GivenAnswer, OutputPart, QuestionRow, RunDetail, RunRow, StreamName,
 };
-use crate::session::{ListedSession, RunPython, Sessions};
+use crate::session::{FileError, FilePart, ListedSession, RunPython, Sessions, parse_file_uri};
 use crate::upstream::discovery::Server;
 use crate::upstream::{Known, ServerState, Upstream};
 use crate::workspace::Workspace;
@@ -43,6 +43,13 @@ impl Local {
         let run = self.activity().number_of(run)?;
         let sessions = self.sessions.clone();
         tokio::task::spawn_blocking(move || sessions.display(run, number)).await.ok()?
+    }
+
+    /// Returns a part of a file that a run made or changed, as the file is now.
+    pub(super) async fn file(&self, run: &str, number: usize, start: u64) -> Result<FilePart, FileError> {
+        let uri = self.activity().file_uri(run, number).ok_or(FileError::Path)?;
+        let (session, path) = parse_file_uri(&uri).ok_or(FileError::Path)?;
+        self.sessions.file(&session, &path, start).await
     }
 
     pub(super) fn stop(&self, run: &str) -> bool {

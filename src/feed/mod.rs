@@ -20,6 +20,8 @@ mod wire;
 pub use rows::{ServerRow, SessionRow};
 pub use view::{Attendance, Changes, Feed};
 
+pub use crate::session::{FileError, FilePart};
+
 pub use crate::activity::{
     AnswerError, ArtifactRow, CallOutcome, CallRow, FileRow, GivenAnswer, OutputPart, Piece, QuestionForm,
     QuestionRow, RunDetail, RunRow, RunState, StreamName,

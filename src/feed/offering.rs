@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::local::Local;
 use super::sockets::{Sockets, is_own};
-use super::wire::{Request, WireForm};
+use super::wire::{Request, WireForm, WirePart};
 
 /// Connections at once; further ones are closed.
 const MOST: usize = 128;
@@ -79,6 +79,10 @@ async fn answer(local: &Local, stream: UnixStream) -> std::io::Result<()> {
             json(&forms.map(|forms| {
                 forms.into_iter().map(|(mime, bytes)| WireForm::new(mime, &bytes)).collect::<Vec<_>>()
             }))
+        }
+        Request::File { run, number, start } => {
+            let part = local.file(&run, number, start).await;
+            json(&part.map(|part| WirePart::new(&part)).map_err(|error| error.to_string()))
         }
         Request::Stop { run } => json(&local.stop(&run)),
         Request::Questions => json(&local.questions()),

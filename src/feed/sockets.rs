@@ -71,10 +71,12 @@ impl Sockets {
         }
         self.remove_dead();
         let short = self.short(bridge)?;
-        let listener = UnixListener::bind(&short.path)?;
-        let socket = Socket { listener, path: self.path(bridge) };
-        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
-        Ok(socket)
+        // Under another name until it listens: whoever finds nobody behind a socket removes it.
+        let unready = short.path.with_extension("new");
+        let listener = UnixListener::bind(&unready)?;
+        fs::set_permissions(&unready, Permissions::from_mode(0o600))?;
+        fs::rename(&unready, &short.path)?;
+        Ok(Socket { listener, path: self.path(bridge) })
     }
 
     /// Whether only this user can enter the folder.

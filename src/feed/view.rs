@@ -9,10 +9,11 @@ use super::bridges::Bridges;
 use super::local::Local;
 use super::offering;
 use super::rows::{ServerRow, SessionRow};
-use super::wire::{Request, WireForm};
+use super::wire::{Request, WireForm, WirePart};
 use crate::activity::{
     self, AnswerError, GivenAnswer, OutputPart, QuestionRow, RunDetail, RunRow, StreamName,
 };
+use crate::session::{FileError, FilePart};
 use crate::workspace::Workspace;
 
 /// What a console reads and does. Its clones are the same.
@@ -107,6 +108,22 @@ impl Feed {
                 let request = Request::Display { run: run.to_owned(), number };
                 let forms = bridges.ask_bridge_of::<Option<Vec<WireForm>>>(run, &request).await??;
                 forms.into_iter().map(WireForm::decode).collect()
+            }
+        }
+    }
+
+    /// Returns a part of a file that a run made or changed, as the file is now. Numbers start at 1.
+    ///
+    /// # Errors
+    /// Its session has ended, or it is a file no longer.
+    pub async fn file(&self, run: &str, number: usize, start: u64) -> Result<FilePart, FileError> {
+        match &self.0 {
+            Source::Local(local) => local.file(run, number, start).await,
+            Source::Bridges(bridges) => {
+                let request = Request::File { run: run.to_owned(), number, start };
+                let part = bridges.ask_bridge_of::<Result<WirePart, String>>(run, &request).await;
+                let part = part.ok_or(FileError::Ended)?.map_err(FileError::Refused)?;
+                part.decode().ok_or(FileError::Ended)
             }
         }
     }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::{GivenAnswer, StreamName};
+use crate::session::FilePart;
 
 /// What a console wants.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,6 +23,11 @@ pub(super) enum Request {
     Display {
         run: String,
         number: usize,
+    },
+    File {
+        run: String,
+        number: usize,
+        start: u64,
     },
     Stop {
         run: String,
@@ -48,6 +54,23 @@ pub(super) enum Request {
 pub(super) struct WireForm {
     mime: String,
     data: String,
+}
+
+/// A part of a file: its bytes are base64.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WirePart {
+    size: u64,
+    data: String,
+}
+
+impl WirePart {
+    pub(super) fn new(part: &FilePart) -> Self {
+        Self { size: part.size, data: STANDARD.encode(&part.bytes) }
+    }
+
+    pub(super) fn decode(self) -> Option<FilePart> {
+        Some(FilePart { size: self.size, bytes: STANDARD.decode(self.data).ok()? })
+    }
 }
 
 impl WireForm {

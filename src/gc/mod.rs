@@ -19,8 +19,10 @@ use crate::audit;
 use crate::http::gone_listeners;
 use crate::image_sources::image_resolver;
 use crate::packages::PackageService;
+use crate::session::{cache_dir, old_bytecode};
 use crate::settings::Settings;
 use crate::sizes::Amount;
+use crate::upstream::registry::old_answers;
 use crate::workspace::{Bridge, Workspace, principals};
 use crate::{housekeeping, workspace};
 
@@ -43,10 +45,12 @@ pub enum Place {
     Images,
     Packages,
     Catalogue,
+    Registry,
     Artifacts,
     Audit,
     Sandboxes,
     Listeners,
+    Bytecode,
 }
 
 impl Place {
@@ -55,10 +59,12 @@ impl Place {
             Self::Images => "images",
             Self::Packages => "packages",
             Self::Catalogue => "catalogue",
+            Self::Registry => "registry",
             Self::Artifacts => "artifacts",
             Self::Audit => "audit",
             Self::Sandboxes => "sandboxes",
             Self::Listeners => "listeners",
+            Self::Bytecode => "bytecode",
         }
     }
 
@@ -68,10 +74,12 @@ impl Place {
             Self::Images => "images without a name, interrupted downloads",
             Self::Packages => "sets that were not used for 30 days, folders of sessions that have ended",
             Self::Catalogue => "tools of servers that are not defined any more, after 30 days",
+            Self::Registry => "answers of the registry of servers, after an hour",
             Self::Artifacts => "the oldest versions beyond MCP_BRIDGE_ARTIFACTS_LIMIT",
             Self::Audit => "the oldest files beyond 256 MiB",
             Self::Sandboxes => "sandboxes of bridges that have ended",
             Self::Listeners => "records of HTTP listeners that have ended",
+            Self::Bytecode => "what other versions of codebridge have compiled",
         }
     }
 }
@@ -117,11 +125,16 @@ pub async fn collect(bridge: &Arc<Bridge>, act: Act) -> Collected {
     all.take(Place::Packages, packages(&bridge.packages, act));
     all.take(Place::Catalogue, catalogue(bridge, act).await);
     let folders = folders(settings);
+    let registry = |settings: &Settings| Ok(old_answers(&settings.state_dir, act == Act::Remove));
+    all.take(Place::Registry, sum(&folders, registry));
     all.take(Place::Artifacts, sum(&folders, |settings| artifacts(settings, act)));
     all.take(Place::Audit, sum(&folders, |settings| audit(settings, act)));
     all.take(Place::Sandboxes, sandboxes(settings, act).await);
     let listeners = gone_listeners(&settings.state_dir, act == Act::Remove);
     all.take(Place::Listeners, Ok(listeners));
+    // Without a cache folder there is none.
+    let bytecode = cache_dir().map(|cache| old_bytecode(&cache, act == Act::Remove));
+    all.take(Place::Bytecode, Ok(bytecode.unwrap_or_default()));
     all
 }
 

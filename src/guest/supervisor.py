@@ -291,6 +291,10 @@ class Supervisor:
             if number == self.run and number:
                 self.interrupt()
             return
+        if kind == b"L" and number == 2:
+            # Whether the connection still leads here, also beside a run.
+            self.send_host(b"L", number, b"")
+            return
         if kind == b"G":
             self.send_host(b"G", number, self.file_part().answer(raw[HEADER:]))
             return

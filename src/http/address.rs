@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::error::HttpError;
 
@@ -41,6 +41,10 @@ impl FromStr for Address {
     }
 }
 
+/// Connections that the system keeps until they are accepted, as far as it is set so. Beyond them a client tries again after a
+/// second: a flood must not do that to others.
+const BACKLOG: u32 = 4096;
+
 /// What listens.
 #[derive(Debug)]
 pub(super) enum Listener {
@@ -57,7 +61,7 @@ impl Address {
         let failed = |source| HttpError::Listen { address: self.to_string(), source };
         match self {
             Self::Tcp(address) => {
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let listener = bind(address).await.map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?;
                 Ok(Listener::Tcp(listener, address))
             }
@@ -69,6 +73,23 @@ impl Address {
             }
         }
     }
+}
+
+async fn bind(address: &str) -> io::Result<TcpListener> {
+    let listen = |address: SocketAddr| {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in tokio::net::lookup_host(address).await? {
+        match listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 /// Removes a socket on which nobody listens any more.

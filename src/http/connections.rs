@@ -4,26 +4,22 @@
 //! address with the most is closed for each new one. A user may have a part of all connections; beyond it, and where there are
 //! too many in all, those are closed that wait for their next request. So neither users nor strangers keep others out.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
-use hyper::service::Service;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use http::Extensions;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::address::Listener;
-use super::body::Answer;
 use super::open_files::raise_limit;
+use super::speak::speak;
 use crate::tokens::PrincipalName;
 
 /// Connections in all, if the process may open so many files.
@@ -34,10 +30,6 @@ const MOST_STRANGERS: usize = 1_024;
 const PART_OF_USER: usize = 4;
 /// How long a connection may take until its first valid credential.
 const INTRODUCTION: Duration = Duration::from_secs(20);
-/// How long a connection may take to send the head of a request, or be idle before it.
-const HEAD: Duration = Duration::from_secs(75);
-/// Bytes of the head of a request.
-const LONGEST_HEAD: usize = 64 << 10;
 /// How often it is said that connections are closed.
 const SAY: Duration = Duration::from_secs(60);
 /// How long the answers that are under way may take at the end.
@@ -59,7 +51,9 @@ struct State {
     /// By their numbers: oldest first.
     open: BTreeMap<u64, Entry>,
     users: HashMap<PrincipalName, usize>,
-    strangers: usize,
+    /// The addresses of those without a credential, None for a socket of this machine: who floods is found without a look at
+    /// all others.
+    strangers: BTreeMap<u64, Option<IpAddr>>,
     most: usize,
     /// Strangers that were closed since that was said last, and when that was.
     closed_strangers: usize,
@@ -69,8 +63,6 @@ struct State {
 /// An open connection.
 #[derive(Debug)]
 struct Entry {
-    /// None for a socket of this machine.
-    peer: Option<IpAddr>,
     /// Whose credential it sent last; None before the first.
     user: Option<PrincipalName>,
     is_busy: bool,
@@ -86,7 +78,7 @@ impl State {
             last: 0,
             open: BTreeMap::new(),
             users: HashMap::new(),
-            strangers: 0,
+            strangers: BTreeMap::new(),
             most,
             closed_strangers: 0,
             said: None,
@@ -100,21 +92,21 @@ impl State {
 
     /// Takes a connection in, in place of another one if there are too many; None if no other one can go.
     fn add(&mut self, peer: Option<IpAddr>, end: CancellationToken) -> Option<u64> {
+        let peer = peer.map(place);
         let is_full = self.open.len() >= self.most;
-        let is_crowded = self.strangers >= MOST_STRANGERS.min(self.most / 2);
+        let is_crowded = self.strangers.len() >= MOST_STRANGERS.min(self.most / 2);
         if is_full || is_crowded {
-            match (self.worst_stranger(), self.idle_of_largest_user()) {
-                (Some(stranger), _) => {
-                    self.close(stranger);
-                    self.closed_strangers += 1;
-                }
-                (None, Some(idle)) => self.close(idle),
-                (None, None) => return None,
+            if let Some(stranger) = self.worst_stranger(peer) {
+                self.close(stranger);
+                self.closed_strangers += 1;
+            } else {
+                let idle = self.idle_of_largest_user()?;
+                self.close(idle);
             }
         }
         let number = self.next();
-        self.strangers += 1;
-        self.open.insert(number, Entry { peer, user: None, is_busy: false, used: number, end });
+        self.strangers.insert(number, peer);
+        self.open.insert(number, Entry { user: None, is_busy: false, used: number, end });
         Some(number)
     }
 
@@ -144,7 +136,7 @@ impl State {
         let Some(entry) = self.open.get_mut(&number) else { return false };
         match entry.user.replace(user.clone()) {
             Some(before) => self.forget_one_of(&before),
-            None => self.strangers -= 1,
+            None => drop(self.strangers.remove(&number)),
         }
         *self.users.entry(user.clone()).or_default() += 1;
         true
@@ -157,11 +149,12 @@ impl State {
         }
     }
 
-    /// Returns the oldest connection without a credential, of the address that has the most of them.
-    fn worst_stranger(&self) -> Option<u64> {
-        let strangers = || self.open.iter().filter(|(_, entry)| entry.user.is_none());
-        let peer = most_frequent(strangers().map(|(_, entry)| entry.peer))?;
-        strangers().find(|(_, entry)| entry.peer == peer).map(|(number, _)| *number)
+    /// Returns the oldest connection without a credential, of the address that has the most of them. The new
+    /// connection counts too: whoever has had its share makes room for it.
+    fn worst_stranger(&self, new: Option<IpAddr>) -> Option<u64> {
+        let counts = counts(self.strangers.values().chain([&new]));
+        let worst = self.strangers.iter().min_by_key(|(_, peer)| Reverse(counts[peer]));
+        worst.map(|(number, _)| *number)
     }
 
     /// Returns the connection of a user that has been waiting for its next request for longest.
@@ -173,8 +166,8 @@ impl State {
 
     /// Returns the same of the user who has the most that wait.
     fn idle_of_largest_user(&self) -> Option<u64> {
-        let idle = self.open.values().filter(|entry| !entry.is_busy);
-        let user = most_frequent(idle.filter_map(|entry| entry.user.as_ref()))?;
+        let idle = self.open.values().filter(|entry| !entry.is_busy).filter_map(|entry| entry.user.as_ref());
+        let user = counts(idle).into_iter().max_by_key(|(user, count)| (*count, Reverse(*user)))?.0;
         self.idle_of(user)
     }
 
@@ -188,7 +181,7 @@ impl State {
         let entry = self.open.remove(&number)?;
         match &entry.user {
             Some(user) => self.forget_one_of(user),
-            None => self.strangers -= 1,
+            None => drop(self.strangers.remove(&number)),
         }
         Some(entry)
     }
@@ -203,13 +196,22 @@ impl State {
     }
 }
 
-/// Returns what comes most often.
-fn most_frequent<T: Hash + Eq + Copy>(all: impl Iterator<Item = T>) -> Option<T> {
-    let mut counts: HashMap<T, usize> = HashMap::new();
+/// Returns what counts as one place for connections without a credential: a host of IPv6 has a whole /64 to itself
+/// (<https://www.rfc-editor.org/rfc/rfc6177>).
+fn place(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// Counts how often each comes.
+fn counts<T: Hash + Eq>(all: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    let mut counts = HashMap::new();
     for one in all {
         *counts.entry(one).or_default() += 1;
     }
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(one, _)| one)
+    counts
 }
 
 /// One connection, as its requests see it.
@@ -390,38 +392,17 @@ async fn serve(
     connection: Connection,
     ending: CancellationToken,
 ) {
+    let requests = (connection.peer(), move |extensions: &mut Extensions| {
+        extensions.insert(connection.clone());
+        connection.begin()
+    });
     match (stream, tls) {
-        (Stream::Tcp(stream), None) => speak(stream, router, connection, ending).await,
-        (Stream::Unix(stream), _) => speak(stream, router, connection, ending).await,
+        (Stream::Tcp(stream), None) => speak(stream, router, requests, ending).await,
+        (Stream::Unix(stream), _) => speak(stream, router, requests, ending).await,
         (Stream::Tcp(stream), Some(tls)) => match tls.accept(stream).await {
-            Ok(stream) => speak(stream, router, connection, ending).await,
+            Ok(stream) => speak(stream, router, requests, ending).await,
             Err(error) => tracing::debug!(%error, "a client did not finish the handshake of TLS"),
         },
-    }
-}
-
-async fn speak<S>(stream: S, router: Router, connection: Connection, ending: CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = hyper::service::service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(connection.clone());
-        let busy = connection.begin();
-        let answering = TowerToHyperService::new(router.clone()).call(request.map(Body::new));
-        async move { Ok::<_, Infallible>(answering.await?.map(|body| Answer::of(body, busy, None))) }
-    });
-    let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
-    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-    let served = tokio::select! {
-        served = &mut serving => served,
-        () = ending.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection failed");
     }
 }
 
@@ -432,6 +413,16 @@ mod tests {
     fn add(state: &mut State, peer: &str) -> (u64, CancellationToken) {
         let end = CancellationToken::new();
         (state.add(Some(peer.parse().unwrap()), end.clone()).unwrap(), end)
+    }
+
+    #[test]
+    fn addresses_of_one_host_count_as_one() {
+        let mut state = State::new(8);
+        let client = [(); 2].map(|()| add(&mut state, "::ffff:192.0.2.1").1);
+        let flood: Vec<_> = (0..4).map(|n| add(&mut state, &format!("2001:db8::{n}")).1).collect();
+        assert!(client.iter().all(|end| !end.is_cancelled()));
+        assert_eq!(flood.iter().filter(|end| end.is_cancelled()).count(), 2);
+        assert_eq!(place("::ffff:192.0.2.1".parse().unwrap()), "192.0.2.1".parse::<IpAddr>().unwrap());
     }
 
     #[test]
@@ -456,7 +447,7 @@ mod tests {
         assert!(state.introduce(fifth.0, &bob), "others notice nothing");
         // A proxy sends requests of several users over one connection.
         assert!(state.introduce(of_alice[0].0, &bob));
-        assert_eq!((state.users[&alice], state.users[&bob], state.strangers), (2, 2, 0));
+        assert_eq!((state.users[&alice], state.users[&bob], state.strangers.len()), (2, 2, 0));
         for (number, _) in of_alice {
             state.remove(number);
         }
@@ -468,7 +459,7 @@ mod tests {
         let mut state = State::new(8);
         let early = add(&mut state, "192.0.2.1");
         let flood: Vec<_> = (0..50).map(|_| add(&mut state, "192.0.2.2")).collect();
-        assert!(!early.1.is_cancelled() && state.strangers == 4, "{state:?}");
+        assert!(!early.1.is_cancelled() && state.strangers.len() == 4, "{state:?}");
         let left: Vec<_> = flood.iter().filter(|(_, end)| !end.is_cancelled()).collect();
         assert_eq!(left.len(), 3);
         assert_eq!(left[0].0, flood[47].0, "the newest stay");

@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use super::guard::Refusal;
 use super::known_tokens::KnownTokens;
 use super::oidc::{Issuer, Vouched};
-use crate::tokens::{Kept, PrincipalName, Scope, Scopes, TokenId, Tokens};
+use crate::tokens::{Kept, PrincipalName, Refused, Scope, Scopes, TokenId, Tokens};
 
 /// The user of the token that is made at start.
 const OWNER: &str = "local";
@@ -39,6 +39,8 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) tokens: KnownTokens,
+    /// Users of the issuer who are refused.
+    refused: Refused,
     start: Option<Start>,
     pub(super) issuer: Option<Issuer>,
 }
@@ -67,6 +69,11 @@ const UNREAD: Refusal = Refusal {
     reason: "tokens",
     text: "the bridge cannot read its tokens now: try again later",
 };
+const SHUT_OUT: Refusal = Refusal {
+    status: StatusCode::FORBIDDEN,
+    reason: "refused_user",
+    text: "the operator of the bridge refuses this user",
+};
 const SCOPE: Refusal =
     Refusal { status: StatusCode::FORBIDDEN, reason: "scope", text: "the token is not for this" };
 
@@ -74,6 +81,11 @@ impl Refusal {
     /// Whether the client can do something about it with another token.
     pub(super) fn wants_credential(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
+    }
+
+    /// Whether another token of the same user may be for this.
+    pub fn lacks_scope(&self) -> bool {
+        *self == SCOPE
     }
 
     /// Returns the error of RFC 6750, section 3.1; None for a request that had no credential.
@@ -87,8 +99,8 @@ impl Refusal {
 }
 
 impl Credentials {
-    pub(super) fn new(tokens: Tokens, issuer: Option<Issuer>) -> Self {
-        Self { tokens: KnownTokens::new(tokens), start: None, issuer }
+    pub(super) fn new(tokens: Tokens, refused: Refused, issuer: Option<Issuer>) -> Self {
+        Self { tokens: KnownTokens::new(tokens), refused, start: None, issuer }
     }
 
     /// Accepts a token that no file has, for as long as this process runs.
@@ -159,8 +171,12 @@ impl Credentials {
         }
         let Some(issuer) = self.issuer.as_ref().filter(|_| secret.contains('.')) else { return Ok(None) };
         match issuer.user(secret).await {
-            Ok(Vouched { principal, until }) => {
-                let (scopes, credential) = (Scopes::mcp(), Credential::Issuer);
+            Ok(Vouched { principal, scopes, until }) => {
+                if self.refused.has(&principal).map_err(|_| UNREAD)? {
+                    tracing::info!(%principal, "refused a user of the issuer");
+                    return Err(SHUT_OUT);
+                }
+                let credential = Credential::Issuer;
                 Ok(Some(Identity { principal, scopes, credential, until: Some(until) }))
             }
             Err(why) => {
@@ -180,17 +196,21 @@ impl Credentials {
                 return Some(Identity { principal, scopes, ..identity.clone() });
             }
             Credential::Start => true,
-            Credential::Issuer => identity.until.is_some_and(|until| Instant::now() < until),
+            Credential::Issuer => {
+                let is_refused = !self.holds(&identity.principal, &identity.credential);
+                identity.until.is_some_and(|until| Instant::now() < until) && !is_refused
+            }
         };
         holds.then(|| identity.clone())
     }
 
-    /// Returns whether a credential still holds. Those of an issuer hold until they expire, and are checked with each request; a
-    /// token that cannot be read has not been revoked.
-    pub(super) fn holds(&self, credential: &Credential) -> bool {
+    /// Returns whether a credential of a user still holds. Those of an issuer hold until they expire, and are checked with each
+    /// request, or until their user is refused; a token that cannot be read has not been revoked.
+    pub(super) fn holds(&self, user: &PrincipalName, credential: &Credential) -> bool {
         match credential {
             Credential::Token(id) => !matches!(self.tokens.get(id), Ok(None)),
-            Credential::Start | Credential::Issuer => true,
+            Credential::Issuer => !matches!(self.refused.has(user), Ok(true)),
+            Credential::Start => true,
         }
     }
 }

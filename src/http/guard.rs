@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
 
 /// The names under which clients reach the bridge.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ const fn refusal(status: StatusCode, reason: &'static str, text: &'static str) -
 
 const AMBIGUOUS: Refusal =
     refusal(StatusCode::BAD_REQUEST, "ambiguous", "the request has a header twice that can be there once");
+const TWO_HOSTS: Refusal =
+    refusal(StatusCode::BAD_REQUEST, "host", "the address of the request and its Host name different hosts");
 const NO_HOST: Refusal = refusal(StatusCode::BAD_REQUEST, "host", "the request has no valid Host");
 const OTHER_HOST: Refusal = refusal(
     StatusCode::FORBIDDEN,
@@ -108,10 +110,19 @@ pub(super) fn check_page(method: &Method, headers: &HeaderMap) -> Result<(), Ref
 ///
 /// # Errors
 /// A proxy in front of the bridge may have understood the request differently.
-pub(super) fn check_head(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let single = [AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING];
     let twice = single.iter().any(|name| headers.get_all(name).iter().count() > 1);
-    if twice { Err(AMBIGUOUS) } else { Ok(()) }
+    // A whole URL counts for more than Host, for those that read it.
+    let named = headers.get(HOST).map(|host| host.as_bytes().to_ascii_lowercase());
+    let other_host = uri.authority().is_some_and(|authority| {
+        named.is_none_or(|host| host != authority.as_str().to_ascii_lowercase().into_bytes())
+    });
+    match (twice, other_host) {
+        (true, _) => Err(AMBIGUOUS),
+        (false, true) => Err(TWO_HOSTS),
+        (false, false) => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +195,14 @@ mod tests {
     fn heads_with_two_meanings_are_refused() {
         let mut twice = headers(&[("host", "localhost")]);
         twice.append("host", "evil.example".parse().unwrap());
-        assert_eq!(check_head(&twice), Err(AMBIGUOUS));
-        assert_eq!(check_head(&headers(&[("content-length", "3")])), Ok(()));
+        let path = Uri::from_static("/mcp");
+        assert_eq!(check_head(&path, &twice), Err(AMBIGUOUS));
+        assert_eq!(check_head(&path, &headers(&[("content-length", "3")])), Ok(()));
+        let check = |uri, host| check_head(&Uri::from_static(uri), &headers(&[("host", host)]));
+        assert_eq!(check("http://Localhost:1/mcp", "localhost:1"), Ok(()));
+        for uri in ["http://evil.example/mcp", "http://localhost/mcp", "http://x@localhost:1/mcp"] {
+            assert_eq!(check(uri, "localhost:1"), Err(TWO_HOSTS), "{uri}");
+        }
+        assert_eq!(check_head(&Uri::from_static("http://localhost/"), &HeaderMap::new()), Err(TWO_HOSTS));
     }
 }

@@ -27,6 +27,7 @@ mod record;
 mod routes;
 mod serve;
 mod site;
+mod speak;
 mod tls;
 mod users;
 

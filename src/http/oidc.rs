@@ -19,7 +19,7 @@ use ring::signature as verify;
 use serde::Deserialize;
 
 use super::error::HttpError;
-use crate::tokens::PrincipalName;
+use crate::tokens::{PrincipalName, Scopes};
 
 /// How long the keys of the issuer are not asked for again.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -73,6 +73,7 @@ struct Keys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vouched {
     pub(super) principal: PrincipalName,
+    pub(super) scopes: Scopes,
     /// When its token holds no longer.
     pub(super) until: Instant,
 }
@@ -88,8 +89,8 @@ pub(super) enum Invalid {
     Key(String),
     #[error("{0}")]
     Claims(jsonwebtoken::errors::Error),
-    #[error("its subject is not the name of a user")]
-    Subject,
+    #[error("its subject {0:?} cannot be the name of a user")]
+    Subject(String),
     #[error("the issuer cannot be asked for its keys: {0}")]
     Issuer(String),
 }
@@ -105,6 +106,21 @@ struct Claims {
     sub: String,
     /// In seconds since 1970; some issuers write fractions.
     exp: f64,
+    /// What it is for. Most issuers write `scope`, some `scp`; either is words in a text, or a list.
+    #[serde(default)]
+    scope: serde_json::Value,
+    #[serde(default)]
+    scp: serde_json::Value,
+}
+
+impl Claims {
+    fn scopes(&self) -> Scopes {
+        let words = [&self.scope, &self.scp].into_iter().flat_map(|named| match named {
+            serde_json::Value::Array(list) => list.iter().filter_map(|word| word.as_str()).collect(),
+            named => named.as_str().unwrap_or_default().split_ascii_whitespace().collect::<Vec<_>>(),
+        });
+        Scopes::of_issuer(words)
+    }
 }
 
 impl Issuer {
@@ -163,9 +179,10 @@ impl Issuer {
         validation.set_issuer(&[&self.url]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         let claims = decode::<Claims>(token, &key, &validation).map_err(Invalid::Claims)?.claims;
-        let principal = PrincipalName::of_issuer(&claims.sub).ok_or(Invalid::Subject)?;
+        let shown = || Invalid::Subject(claims.sub.chars().take(64).collect());
+        let principal = PrincipalName::of_issuer(&claims.sub).ok_or_else(shown)?;
         let left = time_left(claims.exp, SystemTime::now());
-        Ok(Vouched { principal, until: Instant::now() + left })
+        Ok(Vouched { principal, scopes: claims.scopes(), until: Instant::now() + left })
     }
 
     /// Returns the key of a token, and asks the issuer if it is not known.

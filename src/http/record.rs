@@ -1,8 +1,8 @@
 //! Which listeners there are: one file for each in the state folder, for `codebridge doctor`.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,9 +50,10 @@ impl Record {
         let folder = state_dir.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let path = folder.join(listening.pid.to_string());
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        // Whoever reads it sees all of it or nothing. Such files are 0600.
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(&folder)?;
         file.write_all(&serde_json::to_vec(listening)?)?;
+        file.persist(&path)?;
         Ok(Self(path))
     }
 }
@@ -61,7 +62,8 @@ impl Record {
 pub async fn listeners(state_dir: &Path) -> Vec<Listening> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(state_dir.join(FOLDER)) else { return found };
-    for path in entries.flatten().map(|entry| entry.path()) {
+    let names = entries.flatten().map(|entry| entry.path());
+    for path in names.filter(|path| pid_of(path).is_some()) {
         let is_small = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= LONGEST);
         let text = is_small.then(|| fs::read(&path).ok()).flatten().unwrap_or_default();
         let listening = serde_json::from_slice::<Listening>(&text).ok();
@@ -76,11 +78,7 @@ pub async fn listeners(state_dir: &Path) -> Vec<Listening> {
 
 /// Returns the files of listeners whose processes have ended. Removes them if `remove` is set.
 pub fn gone_listeners(state_dir: &Path, remove: bool) -> Amount {
-    let is_gone = |path: &PathBuf| {
-        let pid = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok());
-        let pid = pid.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
-    };
+    let is_gone = |path: &PathBuf| pid_of(path).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
     let entries = fs::read_dir(state_dir.join(FOLDER)).into_iter().flatten().flatten();
     let gone: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_gone).collect();
     let amount = Amount::of(gone.iter().map(PathBuf::as_path));
@@ -88,6 +86,10 @@ pub fn gone_listeners(state_dir: &Path, remove: bool) -> Amount {
         gone.iter().for_each(|path| drop(fs::remove_file(path)));
     }
     amount
+}
+
+fn pid_of(path: &Path) -> Option<Pid> {
+    Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?)
 }
 
 /// Whether a listener accepts connections.

@@ -93,7 +93,7 @@ pub(super) fn router(app: Arc<App>, pages: Router) -> Router {
 async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     // A length beside it is dropped, as the standard demands. A proxy may have used it: what follows is not read.
     let has_encoding = request.headers().contains_key(TRANSFER_ENCODING);
-    let mut response = match guard::check_head(request.headers()) {
+    let mut response = match guard::check_head(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => app.refuse(refusal, request.headers(), request.extensions()),
     };

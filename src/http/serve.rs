@@ -21,7 +21,7 @@ use super::routes::{self, App};
 use super::site::Site;
 use super::tls;
 use super::users::Users;
-use crate::tokens::{Tokens, new_secret};
+use crate::tokens::{Kept, Refused, TokenList, Tokens, Unusable, new_secret};
 use crate::workspace::Bridge;
 
 /// How often tokens are looked at: the sessions of a revoked one end within this time.
@@ -117,8 +117,12 @@ fn credentials(
     is_own: bool,
 ) -> Result<(Credentials, Option<String>), HttpError> {
     let tokens = Tokens::at(&bridge.settings.state_dir);
-    let has_tokens = tokens.list()?.iter().any(|token| token.is_valid()) || issuer.is_some();
-    let mut credentials = Credentials::new(tokens, issuer);
+    let TokenList { kept, unusable } = tokens.list()?;
+    for Unusable { id, why } in &unusable {
+        tracing::warn!(token = %id, why, "a token cannot be used");
+    }
+    let has_tokens = kept.iter().any(Kept::is_valid) || !unusable.is_empty() || issuer.is_some();
+    let mut credentials = Credentials::new(tokens, Refused::at(&bridge.settings.state_dir), issuer);
     let secret = if is_own || !has_tokens { Some(new_secret()?) } else { None };
     match &secret {
         Some(secret) if is_own => credentials.accept_once(secret),

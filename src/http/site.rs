@@ -66,6 +66,11 @@ impl Site {
         self.0.credentials.hold_once()
     }
 
+    /// Whether tokens of an issuer are accepted.
+    pub fn has_issuer(&self) -> bool {
+        self.0.credentials.issuer.is_some()
+    }
+
     /// Returns what is admitted by now: the scopes of a token can be changed. None if its token holds no longer.
     pub fn still(&self, admitted: &Admitted) -> Option<Admitted> {
         let now = self.0.credentials.now(&admitted.0)?;

@@ -114,7 +114,7 @@ impl User {
     fn drop_revoked(&self, name: &PrincipalName, credentials: &Credentials) -> bool {
         let mut services = lock(&self.services);
         let before = services.len();
-        services.retain(|credential, _| credentials.holds(credential));
+        services.retain(|credential, _| credentials.holds(name, credential));
         if services.len() < before {
             tracing::info!(principal = %name, "a token holds no longer: its sessions end");
         }

@@ -7,6 +7,8 @@
 mod disk;
 mod error;
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod hints;
 mod image_python;
 mod installer;

@@ -17,6 +17,24 @@ pub struct Pin {
     pub hashes: BTreeSet<String>,
 }
 
+/// Whether a text can be the name of a package:
+/// <https://packaging.python.org/en/latest/specifications/name-normalization/>.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+impl Pin {
+    /// Returns a pin in its normal form; None if a part of it is not what it should be. They come from package indexes.
+    pub(super) fn of(name: &str, version: &str, hashes: impl IntoIterator<Item = String>) -> Option<Self> {
+        let name = is_name(name).then(|| package_name(name)).filter(|name| !name.is_empty())?;
+        let version: Version = version.parse().ok()?;
+        let is_hash = |hash: &String| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+        let hash = |hash: String| is_hash(&hash).then(|| hash.to_ascii_lowercase());
+        let hashes = hashes.into_iter().map(hash).collect::<Option<_>>()?;
+        Some(Self { name, version: version.to_string(), hashes })
+    }
+}
+
 impl fmt::Display for Pin {
     /// Writes it as a line of a requirements file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,14 +64,9 @@ fn parse_line(line: &str) -> Option<Pin> {
     let (name, version) = words.next()?.split_once("==")?;
     let mut hashes = BTreeSet::new();
     for word in words {
-        let hash = word.strip_prefix("--hash=sha256:")?;
-        let is_hash = hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-        is_hash.then(|| hashes.insert(hash.to_ascii_lowercase()))?;
+        hashes.insert(word.strip_prefix("--hash=sha256:")?.to_owned());
     }
-    let version: Version = version.parse().ok()?;
-    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    let name = package_name(name);
-    (is_name && !name.is_empty()).then(|| Pin { name, version: version.to_string(), hashes })
+    Pin::of(name, version, hashes)
 }
 
 /// Returns lines of a requirements file without hashes.

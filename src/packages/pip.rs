@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use codebridge_images::package_name;
-use codebridge_runtimes::exec::CommandLine;
+use codebridge_runtimes::exec::{CommandLine, visible_line};
 use serde::Deserialize;
 
 use super::error::without_addresses;
@@ -72,14 +72,19 @@ struct Archive {
 pub(super) fn parse_report(json: &[u8]) -> Result<Vec<Pin>, InstallError> {
     let report: Report = serde_json::from_slice(json)
         .map_err(|error| InstallError::Failed(format!("the report of pip is not understood: {error}")))?;
-    let pin = |item: Item| Pin {
-        name: package_name(&item.metadata.name),
-        version: item.metadata.version,
-        hashes: item.download_info.archive_info.hashes.get("sha256").cloned().into_iter().collect(),
+    // The pins are written into files that installers read.
+    let pin = |Item { metadata: Metadata { name, version }, download_info }: Item| {
+        let hash = download_info.archive_info.hashes.get("sha256").cloned();
+        let unknown = || InstallError::Failed(format!("pip resolved to {}", shown(&name, &version)));
+        Pin::of(&name, &version, hash).ok_or_else(unknown)
     };
-    let mut pins: Vec<Pin> = report.install.into_iter().map(pin).collect();
+    let mut pins = report.install.into_iter().map(pin).collect::<Result<Vec<_>, _>>()?;
     pins.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(pins)
+}
+
+fn shown(name: &str, version: &str) -> String {
+    without_addresses(&visible_line(&format!("{name} {version}")))
 }
 
 /// Returns why pip failed. Its words:
@@ -145,10 +150,16 @@ mod tests {
 
     #[test]
     fn a_report_becomes_pins() {
-        let report = br#"{"version":"1","install":[{"download_info":{"url":"https://x/h.whl","archive_info":{"hashes":{"sha256":"ab"}}},"metadata":{"name":"Humanize","version":"4.9.0"}}]}"#;
-        let pins = parse_report(report).unwrap();
+        let report = br#"{"version":"1","install":[{"download_info":{"url":"https://x/h.whl","archive_info":{"hashes":{"sha256":"HASH"}}},"metadata":{"name":"Humanize","version":"4.9.0"}}]}"#;
+        let hash = "ab".repeat(32);
+        let report = String::from_utf8_lossy(report).replace("HASH", &hash);
+        let pins = parse_report(report.as_bytes()).unwrap();
         assert_eq!((pins[0].name.as_str(), pins[0].version.as_str()), ("humanize", "4.9.0"));
-        assert!(pins[0].hashes.contains("ab"));
+        assert!(pins[0].hashes.contains(&hash));
+        for bad in [("Humanize", "a\\n-e ."), ("4.9.0", "1\\n--index-url=http://x"), (&hash, "ab")] {
+            let report = report.replace(bad.0, bad.1);
+            assert!(matches!(parse_report(report.as_bytes()), Err(InstallError::Failed(_))), "{report}");
+        }
         assert!(parse_report(b"{}").is_err());
     }
 

@@ -6,7 +6,7 @@ use codebridge_runtimes::exec::CommandLine;
 
 use super::error::without_addresses;
 use super::hints::{meant_by, package_of_module};
-use super::pins::{Pin, parse_pins};
+use super::pins::{Pin, is_name, parse_pins};
 use super::resolve::Resolve;
 use super::{ImagePython, InstallError};
 
@@ -53,7 +53,9 @@ pub(super) fn parse_failure(stderr: &str, python: &ImagePython) -> InstallError 
     let name_before = |words: &str| {
         let before = text.split(words).next().filter(|before| before.len() < text.len())?;
         let name = before.rsplit(' ').next()?.trim_matches(['`', '\'']);
-        Some(name.split(['=', '<', '>', '[']).next()?.to_owned())
+        let name = name.split(['=', '<', '>', '[']).next()?;
+        // Whatever else is there, such as an address with a password, is no name.
+        is_name(name).then(|| name.to_owned())
     };
     if ["Unauthorized", "Forbidden"].iter().any(|word| text.contains(word)) {
         return InstallError::Denied;
@@ -123,6 +125,8 @@ mod tests {
             "{head}Because all versions of wxpython have no usable wheels and you require wxpython, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `wxpython`"
         );
         assert!(matches!(parse(&wheels), InstallError::NoWheel { name, .. } if name == "wxpython"));
+        let address = "error: Because https://user:pw@host/x.whl has no usable wheels";
+        assert!(!parse(address).to_string().contains("pw"), "{}", parse(address));
         let versions = format!(
             "{head}Because only humanize<=4.17.0 is available and you require humanize>=99, we can conclude that your requirements are unsatisfiable."
         );

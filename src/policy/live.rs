@@ -13,6 +13,7 @@ use super::error::PolicyError;
 use super::file::parse;
 use super::pins::Pins;
 use super::rules::Rules;
+use crate::file_stamp::FileStamp;
 use crate::settings::Settings;
 
 /// Where the policy and the accepted tools are in the state folder.
@@ -54,32 +55,8 @@ pub struct Policy {
 struct Loaded {
     /// None as long as there was no file.
     path: Option<PathBuf>,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     rules: Option<Result<Arc<Rules>, PolicyError>>,
-}
-
-/// What differs after each change of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    mode: u32,
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            mode: metadata.mode(),
-        }
-    }
 }
 
 impl Policy {
@@ -143,7 +120,7 @@ impl Policy {
             let path = source.path();
             let is_known = loaded.path.as_deref() == Some(path);
             match std::fs::metadata(path) {
-                Ok(metadata) if is_known && loaded.stamp == Some(Stamp::of(&metadata)) => {}
+                Ok(metadata) if is_known && loaded.stamp == Some(FileStamp::of(&metadata)) => {}
                 // What is read belongs to the file that is open, whatever happens to the path meanwhile.
                 Ok(_) => {
                     let (stamp, rules) = load(path);
@@ -193,7 +170,7 @@ fn dangling(path: &Path) -> PolicyError {
 }
 
 /// Reads the file; also returns what tells its next change.
-fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
+fn load(path: &Path) -> (Option<FileStamp>, Result<Rules, PolicyError>) {
     let read = || -> io::Result<(Metadata, String)> {
         // A pipe in its place must not hold every call until somebody writes to it.
         let file =
@@ -206,7 +183,7 @@ fn load(path: &Path) -> (Option<Stamp>, Result<Rules, PolicyError>) {
         Ok((metadata, text))
     };
     match read() {
-        Ok((metadata, text)) => (Some(Stamp::of(&metadata)), usable(path, &metadata, &text)),
+        Ok((metadata, text)) => (Some(FileStamp::of(&metadata)), usable(path, &metadata, &text)),
         Err(error) => (None, Err(PolicyError::unreadable(path, &error))),
     }
 }

@@ -20,6 +20,8 @@ mod rules;
 mod start;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 pub use approvals::{Answer, Approvals, MOST_QUESTIONS, Standing, Subject, schema};

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::reason::reason;
+
 use super::limits::{LONGEST_EXAMPLE, LONGEST_SOURCE, MOST_BYTES, MOST_EARLIER, MOST_TOOLS};
 
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +80,7 @@ impl ToolError {
     pub fn for_sandbox(&self) -> String {
         match self {
             Self::Io { action, source, .. } => {
-                format!("the bridge could not {action} the function: {}", source.kind())
+                format!("the bridge could not {action} the function: {}", reason(source))
             }
             Self::TooMany | Self::TooManyVersions => {
                 format!("{self}: the user removes some with `codebridge saved rm`")

@@ -4,6 +4,7 @@
 //! by their trait, names no runtime and spawns no process.
 
 mod arguments;
+mod content;
 mod guard;
 mod handler;
 mod held;

@@ -1,18 +1,12 @@
 //! Writes a result in the three output modes. Pure functions.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{Annotations, CallToolResult, ContentBlock, Resource, Role};
+use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
+use super::content::{Content, link};
 use super::{Payload, outputs};
-use crate::session::{Display, Form, Picture, is_shown, remark};
+use crate::session::{is_shown, remark};
 use crate::settings::OutputMode;
-
-/// Pixels of a side from which on models pay much for a picture, or refuse it.
-const LARGE_PICTURE: usize = 2000;
-/// Pictures that are named, of those that a result has no space for. The client gets links to all of them.
-const MOST_NAMED: usize = 4;
 
 /// Returns the payload as a tool result.
 pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
@@ -21,8 +15,7 @@ pub(super) fn render(payload: &Payload, mode: OutputMode) -> CallToolResult {
         compact_content(payload)
     } else {
         // Output cannot end the fence: both formats write a line of it as a quoted string in a longer line.
-        let mut content = Content::default();
-        content.lines.push(format!("```{language}\n{text}\n```"));
+        let mut content = Content::starting_with(vec![format!("```{language}\n{text}\n```")]);
         payload.displays.iter().for_each(|display| content.add(display));
         content.finish()
     };
@@ -79,7 +72,7 @@ fn compact_content(payload: &Payload) -> Vec<ContentBlock> {
     if payload.displays.is_empty() {
         return vec![ContentBlock::text(compact_text(payload))];
     }
-    let mut content = Content { lines: lines_before(payload), ..Content::default() };
+    let mut content = Content::starting_with(lines_before(payload));
     let mut shown = 0;
     for display in &payload.displays {
         let until = display.after_line.clamp(shown, payload.stdout.len());
@@ -90,76 +83,6 @@ fn compact_content(payload: &Payload) -> Vec<ContentBlock> {
     content.lines.extend_from_slice(&payload.stdout[shown..]);
     content.lines.extend(lines_after(payload));
     content.finish()
-}
-
-/// Text and pictures in their order.
-#[derive(Default)]
-struct Content {
-    blocks: Vec<ContentBlock>,
-    /// The text after the last block.
-    lines: Vec<String>,
-    /// Pictures that the result has no space for.
-    left_out: usize,
-}
-
-impl Content {
-    /// Adds the picture of an object, or says what the model has to know of it.
-    fn add(&mut self, display: &Display) {
-        let Some(Picture { mime, bytes, size, data }) = &display.picture else {
-            let claims = |form: &&Form| matches!(&*form.mime, "image/png" | "image/jpeg");
-            if let Some(Form { mime, bytes }) = display.forms.iter().find(claims) {
-                self.lines
-                    .push(format!("[{mime}, {bytes} bytes, is no valid picture: read {}]", display.uri));
-            }
-            return;
-        };
-        let pixels = format!("{}x{} pixels", size.0, size.1);
-        match data {
-            Some(data) => {
-                self.end_text();
-                self.blocks.push(ContentBlock::image(STANDARD.encode(data), &**mime));
-                if size.0.max(size.1) > LARGE_PICTURE {
-                    self.lines.push(format!("[the picture has {pixels}; smaller ones cost less]"));
-                }
-            }
-            None if self.left_out < MOST_NAMED => {
-                self.left_out += 1;
-                let uri = &display.uri;
-                self.lines
-                    .push(format!("[{mime}, {pixels}, {bytes} bytes, is not in this result: read {uri}]"));
-            }
-            None => self.left_out += 1,
-        }
-    }
-
-    fn end_text(&mut self) {
-        if !self.lines.is_empty() {
-            self.blocks.push(ContentBlock::text(std::mem::take(&mut self.lines).join("\n")));
-        }
-    }
-
-    fn finish(mut self) -> Vec<ContentBlock> {
-        if self.left_out > MOST_NAMED {
-            self.lines.push(format!("[{} more pictures are not in this result]", self.left_out - MOST_NAMED));
-        }
-        self.end_text();
-        self.blocks
-    }
-}
-
-/// Returns a link to what the result does not contain. It is for the person: the model has the text.
-fn link(display: &Display) -> Option<ContentBlock> {
-    let is_whole = |picture: &Picture| picture.data.is_some() && display.forms.len() == 1;
-    if display.picture.as_ref().is_some_and(is_whole) {
-        return None;
-    }
-    let form = display.forms.first()?;
-    let name = display.uri.rsplit_once('/').map_or(&*display.uri, |(_, number)| number);
-    let resource = Resource::new(&*display.uri, format!("display {name}"))
-        .with_mime_type(&*form.mime)
-        .with_size(form.bytes)
-        .with_annotations(Annotations::default().with_audience(vec![Role::User]));
-    Some(ContentBlock::resource_link(resource))
 }
 
 /// Returns the lines before standard output.
@@ -210,7 +133,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::session::{Failure, RunOutcome, RunRequest, Status, Stream};
+    use crate::session::{Display, Failure, Form, Picture, RunOutcome, RunRequest, Status, Stream};
 
     fn stream(text: &str) -> Stream {
         Stream { text: text.into(), total_bytes: text.len() as u64, truncated: false }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::outputs;
 use crate::artifacts::{Artifact, Artifacts, is_text, mime_of};
-use crate::session::{OutputStream, RunPython, SESSION_URIS, whole_characters};
+use crate::session::{OutputStream, RunPython, SESSION_URIS, parse_file_uri, whole_characters};
 
 const CAPABILITIES_URI: &str = "resource://mcp-server-code-execution-mode/capabilities";
 const CAPABILITIES: &str = include_str!("capabilities.md");
@@ -206,10 +206,9 @@ struct FileAddress {
 impl FileAddress {
     fn parse(uri: &str) -> Option<Self> {
         let (address, query) = uri.split_once('?').unwrap_or((uri, ""));
-        let (session, path) = address.strip_prefix(SESSION_URIS)?.split_once("/files/")?;
-        let session = percent_decode_str(session).decode_utf8().ok()?.into_owned();
+        let (session, path) = parse_file_uri(address)?;
         let [start, _] = numbers(query)?;
-        Some(Self { session, path: percent_decode_str(path).collect(), start: start.unwrap_or(0) })
+        Some(Self { session, path, start: start.unwrap_or(0) })
     }
 }
 

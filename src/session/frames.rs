@@ -33,6 +33,8 @@ pub(super) enum ToGuest {
     Alive {
         loads_ahead: bool,
     },
+    /// A question that process 1 answers at any time.
+    Ping,
     /// A function to define before the first run: name and source.
     SavedTool(String, String),
     /// A request for a part of a file of the workspace.
@@ -70,6 +72,7 @@ impl ToGuest {
             Self::Script(json) => (b'Z', 0, json),
             Self::Interrupt(id) => (b'I', id, Vec::new()),
             Self::Alive { loads_ahead } => (b'L', u32::from(loads_ahead), Vec::new()),
+            Self::Ping => (b'L', 2, Vec::new()),
             Self::File { id, start, path } => {
                 (b'G', id, [format!("{start} {} ", PART).as_bytes(), &path].concat())
             }
@@ -142,7 +145,7 @@ pub(super) enum FromGuest {
     Question(u32, u32),
     /// The answer to that question is no longer needed.
     Withdraw(u32),
-    /// It waits for code.
+    /// It waits for code; or process 1 is there.
     Alive,
     End(InterpreterEnd),
 }

@@ -15,6 +15,8 @@ mod bytecode;
 mod call;
 mod capacity;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod interpreter;
 mod launch;
 mod listed;
@@ -27,10 +29,12 @@ mod sessions;
 mod slots;
 
 pub use background::{RecordedRun, RecordedState, Records};
+pub use bytecode::old_bytecode;
 pub use call::{
     Authority, Caller, ChangedFile, ChangedFiles, Clamped, Display, ExampleEnd, Failure, FileError, FileIn,
     FilePart, Form, Input, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunPython,
-    RunRequest, RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, remark, split_hint,
+    RunRequest, RunningNow, SESSION_URIS, Script, Status, Stream, is_shown, parse_file_uri, remark,
+    split_hint,
 };
 pub use launch::{Launcher, cache_dir};
 pub use listed::ListedSession;

@@ -55,7 +55,11 @@ pub(super) fn while_starting(caller: &Caller, reporter: &RunReporter) -> Caller 
 
 /// Returns how a run ended.
 pub(super) fn end(outcome: &RunOutcome) -> RunEnd {
-    let files = outcome.files.files.iter().map(|file| FileRow { path: file.shown_path(), bytes: file.bytes });
+    let files = outcome.files.files.iter().map(|file| FileRow {
+        path: file.shown_path(),
+        bytes: file.bytes,
+        uri: file.uri.clone(),
+    });
     let artifacts = outcome.artifacts.iter().map(|artifact| ArtifactRow {
         name: artifact.name.clone(),
         version: artifact.version,

@@ -97,6 +97,8 @@ pub struct Settings {
     pub allow_self_server: Setting<bool>,
     /// Whether definitions in the working directory need no approval.
     pub trust_project: Setting<bool>,
+    /// Whether logins go to the keyring of the desktop.
+    pub keyring: Setting<bool>,
     /// The folder of the model for searches by meaning.
     pub search_model: Setting<Option<PathBuf>>,
     /// An additional file of server definitions.
@@ -181,6 +183,7 @@ impl Settings {
             })?,
             allow_self_server: raw.boolean(&var::ALLOW_SELF_SERVER)?,
             trust_project: raw.boolean(&var::TRUST_PROJECT)?,
+            keyring: raw.boolean(&var::KEYRING)?,
             search_model: raw
                 .optional(&var::SEARCH_MODEL, |text, origin| raw.path(text, origin).map(Some))?,
             servers_config: raw

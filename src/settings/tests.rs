@@ -104,6 +104,7 @@ fn every_name_of_the_table_is_read() {
         ("MCP_BRIDGE_SECURITY_OPT", "label=disable"),
         ("MCP_BRIDGE_ALLOW_SELF_SERVER", "1"),
         ("MCP_BRIDGE_TRUST_PROJECT", "1"),
+        ("MCP_BRIDGE_KEYRING", "0"),
         ("MCP_BRIDGE_SEARCH_MODEL", "/srv/model"),
         ("MCP_SERVERS_CONFIG", "/etc/servers.json"),
         ("MCP_BRIDGE_PROFILE", " work "),

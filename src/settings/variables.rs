@@ -81,7 +81,7 @@ const SEARCHING: Commands = Commands::Only(&["serve", "exec", "workflow", "tools
 /// Settings of the folder that keeps what belongs to the user.
 const KEPT: Commands = Commands::Only(&[
     "serve", "exec", "workflow", "doctor", "servers", "tools", "call", "artifact", "policy", "runs", "audit",
-    "replay", "token", "saved", "search-model", "gc",
+    "replay", "console", "token", "saved", "search-model", "gc",
 ]);
 /// Settings of what code may do.
 const GOVERNED: Commands =
@@ -141,7 +141,7 @@ variables! {
     CONTAINER_USER = ["MCP_BRIDGE_CONTAINER_USER"] "container-user" "UID:GID" "65534:65534" SANDBOXES
         "User and group that code runs as, `UID:GID`";
     RUNTIME_IDLE_TIMEOUT = ["MCP_BRIDGE_RUNTIME_IDLE_TIMEOUT"] "runtime-idle-timeout" "TIME" "300" SANDBOXES
-        "Seconds after which an idle session ends, and a podman machine that the bridge started is stopped; `0` means never";
+        "Seconds after which an idle session ends, an idle MCP server stops, and a podman machine that the bridge started stops; `0` means never";
     MACHINE_INIT = ["MCP_BRIDGE_MACHINE_INIT"] "machine-init" "BOOL" "1" SANDBOXES
         "Whether to create a podman machine where podman needs one and none exists, which downloads gigabytes";
     MACHINE_ROOTFUL = ["MCP_BRIDGE_MACHINE_ROOTFUL"] "machine-rootful" "BOOL" "0" SANDBOXES
@@ -161,7 +161,7 @@ variables! {
     ALLOWED_HOSTS = ["MCP_BRIDGE_ALLOWED_HOSTS"] "allowed-hosts" "HOSTS" NO_DEFAULT SERVING
         "Over HTTP: names under which clients reach the bridge, beside the address that it listens on, separated by commas: `mcp.example.com`";
     STATE_DIR = ["MCP_BRIDGE_STATE_DIR"] "state-dir" "DIR" "~/MCPs" KEPT
-        "Folder of saved tools, artifacts, server definitions, their approvals and the catalogue of tools";
+        "Folder of what codebridge keeps: server definitions, approvals, logins, policy, saved functions, artifacts, audit log";
     ARTIFACTS_LIMIT = ["MCP_BRIDGE_ARTIFACTS_LIMIT"] "artifacts-limit" "SIZE" "1g" ARTIFACTS
         "Bytes of all artifacts that code keeps, with their versions: `1g`, `500m` or bytes";
     OUTPUT_MODE = ["MCP_BRIDGE_OUTPUT_MODE"] "output-mode" "MODE" "compact" SERVING
@@ -194,6 +194,8 @@ variables! {
         "Whether code can call a configured server that is codebridge itself";
     TRUST_PROJECT = ["MCP_BRIDGE_TRUST_PROJECT"] "trust-project" "BOOL" "0" SERVERS
         "Whether definitions of servers in the working directory are used without `codebridge servers trust`";
+    KEYRING = ["MCP_BRIDGE_KEYRING"] "keyring" "BOOL" "1" SERVERS
+        "Whether logins to servers are kept in the keyring of the desktop, where there is one; else in files";
     SEARCH_MODEL = ["MCP_BRIDGE_SEARCH_MODEL"] "search-model" "FOLDER" NO_DEFAULT SEARCHING
         "Folder of a sentence encoder, with `model.onnx` and `tokenizer.json`: tools are then also found by meaning";
     SERVERS_CONFIG = ["MCP_SERVERS_CONFIG"] "servers-config" "FILE" NO_DEFAULT SERVERS

@@ -46,6 +46,15 @@ impl PrincipalName {
         }))
     }
 
+    /// Returns the user of an issuer that an operator means: `oidc.SUBJECT`, whatever the subject, or the name of the folder.
+    pub fn meant_of_issuer(text: &str) -> Option<Self> {
+        let is_hash = |hash: &str| hash.len() == 40 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match text.strip_prefix(HASHED) {
+            Some(hash) if is_hash(hash) && is_name(text) => Some(Self(text.into())),
+            _ => Self::of_issuer(text.strip_prefix(OF_ISSUER)?),
+        }
+    }
+
     /// Returns the name as rules and folders have it.
     pub fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
@@ -110,6 +119,12 @@ mod tests {
         assert_ne!(name("auth0|Alice"), name("auth0|alice"));
         for bad in ["", "../x", "a/b", "a b", "a\n", "ä", "a\\b"] {
             assert_eq!(name(bad), None, "{bad}");
+        }
+        let meant = |text: &str| PrincipalName::meant_of_issuer(text).map(|name| name.as_str().to_owned());
+        assert_eq!(meant("oidc.alice").as_deref(), Some("oidc.alice"));
+        assert_eq!((meant("oidc.auth0|Alice"), meant(&hashed)), (Some(hashed.clone()), Some(hashed)));
+        for other in ["alice", "oidc.", "oidc.../x", "oidc-sha256.00", "oidc", "cbr_00"] {
+            assert_eq!(meant(other), None, "{other}");
         }
     }
 }

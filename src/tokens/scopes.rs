@@ -65,6 +65,17 @@ impl Scopes {
         Self(vec![Scope::Mcp])
     }
 
+    /// Returns those of a token of an issuer, of what it names: for calls, and for the console if it says so. One that may
+    /// approve is not for calls, and one that is named for calls may not approve.
+    pub fn of_issuer<'a>(named: impl IntoIterator<Item = &'a str>) -> Self {
+        let named: Vec<&str> = named.into_iter().collect();
+        let has = |scope: Scope| named.contains(&scope.name());
+        let approves = has(Scope::Approve) && !has(Scope::Mcp);
+        let granted =
+            [(Scope::Mcp, !approves), (Scope::Console, has(Scope::Console)), (Scope::Approve, approves)];
+        Self(granted.into_iter().filter_map(|(scope, is_granted)| is_granted.then_some(scope)).collect())
+    }
+
     /// Whether a token may have these. Files can be edited.
     pub(super) fn are_allowed(&self) -> bool {
         let approves_itself = self.has(Scope::Mcp) && self.has(Scope::Approve);
@@ -107,5 +118,21 @@ mod tests {
         assert_eq!("mcp,approve".parse::<Scopes>(), Err(ScopeError::ApprovesItself));
         assert_eq!("all".parse::<Scopes>(), Err(ScopeError::Unknown("all".into())));
         assert_eq!("".parse::<Scopes>(), Err(ScopeError::Unknown(String::new())));
+    }
+
+    #[test]
+    fn an_issuer_opens_the_console_and_never_makes_a_token_that_calls_and_approves() {
+        for (named, granted) in [
+            ("", "mcp"),
+            ("openid email", "mcp"),
+            ("console", "mcp,console"),
+            ("mcp console metrics", "mcp,console"),
+            ("console approve", "console,approve"),
+            ("mcp console approve", "mcp,console"),
+            ("approve", "approve"),
+        ] {
+            let scopes = Scopes::of_issuer(named.split(' '));
+            assert!(scopes.are_allowed() && scopes.to_string() == granted, "{named}: {scopes}");
+        }
     }
 }

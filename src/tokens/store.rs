@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{PrincipalName, Scopes};
 
 /// The folder of the tokens, in the state folder.
-const FOLDER: &str = "tokens";
+pub(super) const FOLDER: &str = "tokens";
 /// What every token begins with, so that scanners for secrets recognise it.
 const PREFIX: &str = "cbr_";
 /// Random bytes of a token.
@@ -35,6 +35,12 @@ impl TokenId {
     /// Returns the id of a token.
     pub fn of(secret: &str) -> Self {
         Self(hex::encode(Sha256::digest(secret)))
+    }
+
+    /// Returns the id of the token with a file of this name.
+    fn of_file(name: &str) -> Option<Self> {
+        let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hash.then(|| Self(name.to_owned()))
     }
 
     /// Returns as much of it as people type.
@@ -64,6 +70,28 @@ impl Kept {
     pub fn is_valid(&self) -> bool {
         self.expires.is_none_or(|expires| Timestamp::now() < expires)
     }
+}
+
+/// All tokens of a folder.
+#[derive(Debug, Default)]
+pub struct TokenList {
+    /// By name and age; expired ones too.
+    pub kept: Vec<Kept>,
+    pub unusable: Vec<Unusable>,
+}
+
+/// A file in the place of a token that gives nobody access.
+#[derive(Debug)]
+pub struct Unusable {
+    pub id: TokenId,
+    pub why: String,
+}
+
+/// What the file of a token has.
+enum Content {
+    Missing,
+    Token(Kept),
+    Malformed(String),
 }
 
 /// A token as it is written.
@@ -97,6 +125,8 @@ pub enum TokenError {
     Random(getrandom::Error),
     #[error("no token has the name or the id '{0}'")]
     Unknown(String),
+    #[error("'{0}' is not a refused user of the issuer")]
+    NotRefused(String),
 }
 
 /// The tokens of a state folder.
@@ -149,68 +179,89 @@ impl Tokens {
     /// # Errors
     /// There may be one: its file cannot be read.
     pub fn get(&self, id: &TokenId) -> Result<Option<Kept>, TokenError> {
-        let read = self.read(&id.0);
-        let kept = read.map_err(|source| TokenError::Read { folder: self.folder.clone(), source })?;
-        Ok(kept.filter(Kept::is_valid))
+        match self.read(id).map_err(|source| TokenError::Read { folder: self.folder.clone(), source })? {
+            Content::Token(kept) => Ok(Some(kept).filter(Kept::is_valid)),
+            Content::Missing => Ok(None),
+            Content::Malformed(why) => {
+                tracing::warn!(token = %id, why, "refused a token");
+                Ok(None)
+            }
+        }
     }
 
-    /// Returns a token; None for a file that is none.
-    fn read(&self, name: &str) -> io::Result<Option<Kept>> {
-        if name.len() != 64 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(None);
-        }
-        let mut text = String::new();
-        let read = fs::File::open(self.folder.join(name))
-            .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text));
+    fn read(&self, id: &TokenId) -> io::Result<Content> {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(self.folder.join(&id.0))
+            .and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
         match read {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Content::Missing),
             read => read?,
         };
-        let Ok(file) = serde_json::from_str::<File>(&text) else {
-            tracing::warn!(token = &name[..12], "ignored a token: its file is malformed");
-            return Ok(None);
+        let file = match serde_json::from_slice::<File>(&bytes) {
+            Ok(file) => file,
+            Err(error) => return Ok(Content::Malformed(format!("its file is malformed: {error}"))),
         };
-        let Ok(principal) = file.name.parse() else { return Ok(None) };
+        let principal = match file.name.parse::<PrincipalName>() {
+            Ok(principal) => principal,
+            Err(error) => return Ok(Content::Malformed(error.to_string())),
+        };
         let File { scopes, created, expires, .. } = file;
-        let kept = Kept { id: TokenId(name.to_owned()), principal, scopes, created, expires };
-        Ok(kept.scopes.are_allowed().then_some(kept))
+        Ok(match scopes.are_allowed() {
+            true => Content::Token(Kept { id: id.clone(), principal, scopes, created, expires }),
+            false => Content::Malformed("no token can have its scopes".into()),
+        })
     }
 
-    /// Returns all tokens, expired ones too, by name and age.
+    /// Returns all tokens. One that cannot be read hides no other.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn list(&self) -> Result<Vec<Kept>, TokenError> {
+    pub fn list(&self) -> Result<TokenList, TokenError> {
         let failed = |source| TokenError::Read { folder: self.folder.clone(), source };
+        let mut all = TokenList::default();
         let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(all),
             entries => entries.map_err(failed)?,
         };
-        let mut all = Vec::new();
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
-            let Some(name) = name.to_str() else { continue };
-            all.extend(self.read(name).map_err(failed)?);
+            let Some(id) = name.to_str().and_then(TokenId::of_file) else { continue };
+            let why = match self.read(&id) {
+                Ok(Content::Token(kept)) => {
+                    all.kept.push(kept);
+                    continue;
+                }
+                Ok(Content::Missing) => continue,
+                Ok(Content::Malformed(why)) => why,
+                Err(error) => format!("its file cannot be read: {error}"),
+            };
+            all.unusable.push(Unusable { id, why });
         }
-        all.sort_by(|a, b| (&a.principal, a.created, &a.id).cmp(&(&b.principal, b.created, &b.id)));
+        all.kept.sort_by(|a, b| (&a.principal, a.created, &a.id).cmp(&(&b.principal, b.created, &b.id)));
+        all.unusable.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(all)
     }
 
-    /// Removes the tokens of a name, or one by its id, and returns them.
+    /// Removes the tokens of a name, or one by its id, and returns them. Of one that cannot be read only the id is known.
     ///
     /// # Errors
     /// There is none, or it cannot be removed.
-    pub fn revoke(&self, name_or_id: &str) -> Result<Vec<Kept>, TokenError> {
-        let is_meant = |kept: &Kept| {
-            let is_id = name_or_id.len() >= 8 && kept.id.0.starts_with(name_or_id);
-            kept.principal.as_str() == name_or_id || is_id
-        };
-        let meant: Vec<Kept> = self.list()?.into_iter().filter(is_meant).collect();
-        if meant.is_empty() {
+    pub fn revoke(&self, name_or_id: &str) -> Result<TokenList, TokenError> {
+        let is_id = |id: &TokenId| name_or_id.len() >= 8 && id.0.starts_with(name_or_id);
+        let mut meant = self.list()?;
+        meant.kept.retain(|kept| kept.principal.as_str() == name_or_id || is_id(&kept.id));
+        meant.unusable.retain(|unusable| is_id(&unusable.id));
+        let ids: Vec<&TokenId> = meant
+            .kept
+            .iter()
+            .map(|kept| &kept.id)
+            .chain(meant.unusable.iter().map(|unusable| &unusable.id))
+            .collect();
+        if ids.is_empty() {
             return Err(TokenError::Unknown(name_or_id.chars().take(100).collect()));
         }
-        for kept in &meant {
-            match fs::remove_file(self.folder.join(&kept.id.0)) {
+        for id in ids {
+            match fs::remove_file(self.folder.join(&id.0)) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
                     return Err(TokenError::Remove { folder: self.folder.clone(), source });
                 }
@@ -239,7 +290,7 @@ mod tests {
     fn a_token_is_found_until_it_is_revoked_and_is_not_on_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(folder.path());
-        assert_eq!(tokens.list().unwrap(), []);
+        assert!(tokens.list().unwrap().kept.is_empty());
         let secret = tokens.add(new("alice", None)).unwrap();
         let other = tokens.add(new("bob", None)).unwrap();
         assert_eq!(find(&tokens, &secret).unwrap().principal.as_str(), "alice");
@@ -250,8 +301,8 @@ mod tests {
             assert!(!fs::read_to_string(&path).unwrap().contains(&secret[PREFIX.len()..]));
         }
         let id = find(&tokens, &other).unwrap().id;
-        assert_eq!(tokens.revoke("alice").unwrap().len(), 1);
-        assert_eq!(tokens.revoke(id.short()).unwrap()[0].principal.as_str(), "bob");
+        assert_eq!(tokens.revoke("alice").unwrap().kept.len(), 1);
+        assert_eq!(tokens.revoke(id.short()).unwrap().kept[0].principal.as_str(), "bob");
         assert_eq!((find(&tokens, &secret), find(&tokens, &other)), (None, None));
         assert!(matches!(tokens.revoke("alice"), Err(TokenError::Unknown(_))));
     }
@@ -261,7 +312,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(folder.path());
         let secret = tokens.add(new("alice", Some(Duration::ZERO))).unwrap();
-        assert_eq!((find(&tokens, &secret), tokens.list().unwrap().len()), (None, 1));
+        assert_eq!((find(&tokens, &secret), tokens.list().unwrap().kept.len()), (None, 1));
     }
 
     #[test]
@@ -278,6 +329,24 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_cannot_be_used_hides_no_other_and_can_be_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::at(folder.path());
+        let add = |name| TokenId::of(&tokens.add(new(name, None)).unwrap());
+        let (alice, broken, folder_of) = (add("alice"), add("bob"), add("carol"));
+        fs::write(tokens.folder.join(&broken.0), b"\xff{").unwrap();
+        fs::remove_file(tokens.folder.join(&folder_of.0)).unwrap();
+        fs::create_dir(tokens.folder.join(&folder_of.0)).unwrap();
+        let list = tokens.list().unwrap();
+        assert_eq!((list.kept.len(), list.unusable.len()), (1, 2), "{list:?}");
+        assert!(matches!(tokens.revoke("bob"), Err(TokenError::Unknown(_))), "nobody knows that it is his");
+        let revoked = tokens.revoke(broken.short()).unwrap();
+        assert!(revoked.kept.is_empty() && revoked.unusable[0].why.contains("malformed"), "{revoked:?}");
+        assert!(matches!(tokens.revoke(folder_of.short()), Err(TokenError::Remove { .. })));
+        assert_eq!(tokens.revoke("alice").unwrap().kept[0].id, alice);
+    }
+
+    #[test]
     fn a_file_that_grants_too_much_is_no_token() {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(folder.path());
@@ -288,5 +357,6 @@ mod tests {
         assert_eq!(find(&tokens, &secret), None);
         fs::write(&path, text.replace("alice", "../x")).unwrap();
         assert_eq!(find(&tokens, &secret), None);
+        assert!(tokens.list().unwrap().unusable[0].why.starts_with("invalid name \"../x\""));
     }
 }

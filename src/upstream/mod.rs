@@ -32,6 +32,8 @@ mod error;
 mod events;
 mod export;
 mod facade;
+#[cfg(test)]
+mod fuzz;
 mod govern;
 mod http_client;
 mod login;
@@ -65,7 +67,7 @@ pub use events::Event;
 pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 
-pub use login::{Account, LoginError, Logins, PendingLogin};
+pub use login::{Account, KeyringError, LoginError, Logins, PendingLogin};
 pub use naming::{name_of_command, name_of_url, short_name};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};

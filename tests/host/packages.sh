@@ -3,7 +3,7 @@
 
 PACKAGES=(podman crun runc uidmap rootlesskit slirp4netns fuse-overlayfs iptables debootstrap debian-archive-keyring
     ca-certificates docker-registry git openssl openssh-client openssh-server python3 python3-venv gcc libc6-dev skopeo
-    util-linux mount passwd)
+    util-linux mount passwd strace libfaketime dbus-daemon libgck-1-0 libgcr-base-3-1 libsecret-tools)
 
 missing_packages() {
     local wanted=("${PACKAGES[@]}") installed

@@ -1,7 +1,7 @@
 //! What only a real cluster shows, for `tests/cluster`: refusals of the API server, and pods that end in the middle of a run.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -27,6 +27,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_pod_that_is_evicted_ends_its_run_with_the_reason,
             a_pod_that_makes_room_for_another_ends_its_run_with_the_reason,
             nodes_can_apply_our_profile,
+            packages_and_shares_are_refused_with_the_way_out,
         ],
     );
     for row in rows {
@@ -35,6 +36,10 @@ pub(crate) fn register(suite: &mut Suite) {
             "cluster",
             tests![
                 an_api_server_that_restarts_costs_the_session_at_most,
+                a_node_that_is_lost_ends_its_run_with_its_name,
+                a_node_that_is_lost_between_calls_is_noticed_before_the_next,
+                a_node_that_takes_no_pod_is_named,
+                an_api_server_that_hangs_holds_up_no_call_for_long,
                 a_network_that_enforces_the_policy_is_noticed,
                 reap_removes_the_network_policy,
             ],
@@ -95,15 +100,25 @@ fn doctor_says_which_walls_hold(env: &TestEnv) {
     assert!(kubectl(env, &["get", "networkpolicy"]).contains("codebridge-no-network"));
 }
 
-fn a_network_that_enforces_the_policy_is_noticed(env: &TestEnv) {
-    struct Enforced<'a>(&'a TestEnv);
-    impl Drop for Enforced<'_> {
-        fn drop(&mut self) {
-            cluster(self.0, "admit");
-        }
+/// A change of the cluster under test, and the word that undoes it, whatever a test finds.
+struct Changed<'a>(&'a TestEnv, &'static str);
+
+impl<'a> Changed<'a> {
+    fn by(env: &'a TestEnv, word: &str, undone_by: &'static str) -> Self {
+        let changed = Self(env, undone_by);
+        cluster(env, word);
+        changed
     }
-    cluster(env, "enforce");
-    let enforced = Enforced(env);
+}
+
+impl Drop for Changed<'_> {
+    fn drop(&mut self) {
+        cluster(self.0, self.1);
+    }
+}
+
+fn a_network_that_enforces_the_policy_is_noticed(env: &TestEnv) {
+    let enforced = Changed::by(env, "enforce", "admit");
     let walls = walls(env, &[]);
     assert_names(&walls["tried"], &NEIGHBOURS);
     assert_eq!((&walls["policy"], &walls["answered"]), (&json!(true), &json!([])), "{walls}");
@@ -267,6 +282,95 @@ fn an_api_server_that_restarts_costs_the_session_at_most(env: &TestEnv) {
     cluster(env, "restart-api");
     let said = call.outcome().expect("error").error().to_string();
     assert!(said.contains("the sandbox went away") || said.contains("pod "), "{said}");
+    let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
+    eventually("the next call starts a new session", LIMIT, works);
+    bridge.close();
+}
+
+const LOST: [&str; 2] =
+    ["node codebridge-node does not answer for pod codebridge-", "kubectl describe node codebridge-node"];
+
+fn a_node_that_is_lost_ends_its_run_with_its_name(env: &TestEnv) {
+    // The second one answers nothing, and ends no connection.
+    for (word, undone_by) in [("stop-node", "start-node"), ("freeze-node", "thaw-node")] {
+        let bridge = env.bridge().start();
+        let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+        let lost = Changed::by(env, word, undone_by);
+        let began = Instant::now();
+        let said = call.outcome().expect("error").error().to_string();
+        assert!(LOST.iter().all(|part| said.contains(part)), "{word}: {said}");
+        assert!(began.elapsed() < LIMIT, "{word}: {:?}", began.elapsed());
+        drop(lost);
+        let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
+        eventually("the next call starts a new session", LIMIT, works);
+        bridge.close();
+    }
+}
+
+fn a_node_that_is_lost_between_calls_is_noticed_before_the_next(env: &TestEnv) {
+    // Longer than a session is trusted to be there.
+    const UNUSED: Duration = Duration::from_secs(11);
+    let bridge = env.bridge().start();
+    let _ = bridge.run("x = 1").expect("success");
+    std::thread::sleep(UNUSED);
+    assert_eq!(bridge.run("x").ok(), "1", "a pod that was asked and is there");
+    let lost = Changed::by(env, "freeze-node", "thaw-node");
+    std::thread::sleep(UNUSED);
+    let began = Instant::now();
+    let _ = bridge.run("x").expect("error");
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+    drop(lost);
+    let next = eventually("the next call has a new session", LIMIT, || {
+        Some(bridge.run("40 + 2")).filter(|outcome| outcome.status() == "success")
+    });
+    assert!(next.notices().contains("ended while it was idle (node "), "{next}");
+    bridge.close();
+}
+
+fn a_node_that_takes_no_pod_is_named(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    assert_eq!(bridge.run("40 + 2").ok(), "42");
+    let lost = Changed::by(env, "stop-node", "start-node");
+    let began = Instant::now();
+    let said = bridge.call(json!({ "code": "1", "session": "other" })).expect("error").error().to_string();
+    assert!(LOST.iter().all(|part| said.contains(part)), "{said}");
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+    drop(lost);
+    let works = || (bridge.run_in("other", "40 + 2").text.trim() == "42").then_some(());
+    eventually("a call after that has a pod", LIMIT, works);
+    bridge.close();
+}
+
+fn packages_and_shares_are_refused_with_the_way_out(env: &TestEnv) {
+    let refused = "pods cannot install packages; use an image that has them";
+    for name in ["MCP_BRIDGE_PACKAGES", "MCP_BRIDGE_WITH"] {
+        let bridge = env.bridge().var(name, "humanize").start();
+        for code in ["runtime.install('humanize')", "%pip install humanize", "import humanize"] {
+            let said = bridge.run(code).text;
+            assert!(said.contains(refused), "{name}, {code}: {said}");
+        }
+        // Code that the operator wants to have packages does not run without them.
+        let works = bridge.run("40 + 2").text;
+        assert_eq!(works.contains("42"), name == "MCP_BRIDGE_PACKAGES", "{name}: {works}");
+        bridge.close();
+    }
+    let folder = env.folder("shared");
+    let said = refusal(env, &[("MCP_BRIDGE_SHARE", folder.to_str().unwrap())]);
+    assert!(said.contains("cannot be shared with a pod"), "{said}");
+}
+
+fn an_api_server_that_hangs_holds_up_no_call_for_long(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+    let frozen = Changed::by(env, "freeze-api", "thaw-api");
+    let began = Instant::now();
+    let new = bridge.start_call(json!({ "code": "1", "session": "other" }));
+    let said = call.outcome().expect("error").error().to_string();
+    assert!(said.contains("does not answer, and the API server does not say why"), "{said}");
+    let said = new.outcome().expect("error").error().to_string();
+    assert!(said.contains("kubernetes:least"), "{said}");
+    assert!(began.elapsed() < 2 * LIMIT, "{:?}", began.elapsed());
+    drop(frozen);
     let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
     eventually("the next call starts a new session", LIMIT, works);
     bridge.close();

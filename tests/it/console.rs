@@ -43,7 +43,7 @@ pub(crate) struct Browser<'a, 'b> {
     pub(crate) cookie: String,
 }
 
-fn sign_in(http: &HttpBridge<'_>, token: &str, next: &str) -> Reply {
+pub(crate) fn sign_in(http: &HttpBridge<'_>, token: &str, next: &str) -> Reply {
     http.send("POST", "/console/login", &[FORM], &format!("token={token}&next={next}"))
 }
 
@@ -80,13 +80,13 @@ impl<'a, 'b> Browser<'a, 'b> {
 }
 
 /// News of a page that is open.
-struct News {
+pub(crate) struct News {
     stream: TcpStream,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl News {
-    fn open(browser: &Browser<'_, '_>, query: &str) -> Self {
+    pub(crate) fn open(browser: &Browser<'_, '_>, query: &str) -> Self {
         use std::io::Write;
         let (mut stream, host) = (browser.http.connect(), [("Host", browser.http.address.as_str())]);
         let headers = [&host[..], &[("Cookie", browser.cookie.as_str())]].concat();
@@ -95,7 +95,7 @@ impl News {
     }
 
     /// Reads until something is in the news; false if they end before.
-    fn wait_for(&mut self, wanted: &str) -> bool {
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> bool {
         let (began, mut bytes) = (Instant::now(), [0; 16 << 10]);
         while !self.text.contains(wanted) {
             assert!(began.elapsed() < Duration::from_secs(60), "{wanted} is not in {}", self.text);

@@ -111,7 +111,7 @@ fn a_folder_that_is_not_shared_is_reported_with_the_hint_of_its_product(env: &Te
             let text = described(bridge(), env);
             assert!(
                 text.contains(&format!(
-                    "the engine does not see {}: saved tools still work",
+                    "the engine does not see {}: saved functions still work",
                     folder.display()
                 )),
                 "{text}"

@@ -117,6 +117,9 @@ fn the_sandbox_is_as_the_readme_says(env: &TestEnv) {
         assert_eq!(said["sizes"], json!([64, 128]));
     }
     assert_eq!((&said["ids"][0], &said["ids"][1]), (&json!(65534), &json!(65534)), "{said}");
+    if env.user().is_some() || matches!(env.runtime().kind, Kind::Crun | Kind::Runc) {
+        assert_ne!(said["users"], json!(["0", "0", "4294967295"]), "a user namespace of its own");
+    }
     let refused = bridge.run("open('/usr/x', 'w')").expect("error");
     assert!(
         refused.error().contains("Read-only file system") || refused.error().contains("Permission denied"),

@@ -4,7 +4,7 @@
 //! `tests/faults` does more of it, on all rows: `CODEBRIDGE_TEST_FAULTS` is how much more.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -12,12 +12,14 @@ use serde_json::json;
 use crate::harness::host::{REMOVAL, Traces, instance_of, traces};
 use crate::harness::matrix::which;
 use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     let tests = tests![
         a_command_of_the_runtime_that_fails_costs_one_call,
+        a_pipe_that_breaks_costs_one_call,
         a_bridge_may_be_killed_at_any_moment,
+        code_that_is_stopped_is_gone_soon,
         sessions_without_number_leave_nothing,
         without_descriptors_a_call_is_an_error,
     ];
@@ -28,7 +30,7 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 /// How much more is done than with every change.
-fn more() -> Option<usize> {
+pub(crate) fn more() -> Option<usize> {
     let text = std::env::var("CODEBRIDGE_TEST_FAULTS").ok()?;
     Some(text.parse().expect("CODEBRIDGE_TEST_FAULTS is a number"))
 }
@@ -38,7 +40,7 @@ fn times(usual: usize) -> usize {
 }
 
 /// No answer takes longer: the limits of the runtimes' commands are below it.
-const ANSWER: Duration = Duration::from_secs(100);
+pub(crate) const ANSWER: Duration = Duration::from_secs(100);
 
 /// How a command of the runtime fails.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +51,20 @@ enum How {
     After,
     /// It is killed before it does anything.
     Killed,
+    /// Only so many bytes of what the bridge writes reach it.
+    Deaf(usize),
+    /// Only so many bytes of what it writes reach the bridge.
+    Mute(usize),
+}
+
+impl How {
+    fn words(self) -> String {
+        match self {
+            Self::Deaf(bytes) => format!("Deaf {bytes}"),
+            Self::Mute(bytes) => format!("Mute {bytes}"),
+            other => format!("{other:?}"),
+        }
+    }
 }
 
 /// A runtime whose commands fail when they are told to. The real one is behind it.
@@ -66,12 +82,14 @@ for word in "$@"; do
     case $word in run | create | start | kill | delete | state | rm) verb=$word && break ;; esac
 done
 if [ -r "$folder/fault" ]; then
-    read -r faulty most how <"$folder/fault"
+    read -r faulty most how bytes <"$folder/fault"
     if [ "$verb" = "$faulty" ] && [ "$(wc -l <"$folder/count")" -lt "$most" ]; then
         echo "$verb" >>"$folder/count"
         case $how in
             Killed) kill -KILL $$ ;;
             After) "$real" "$@" ;;
+            Deaf) head -c "$bytes" | exec "$real" "$@" && exit ;;
+            Mute) "$real" "$@" | exec head -c "$bytes" && exit ;;
         esac
         echo "the disk has caught fire" >&2
         exit 1
@@ -94,7 +112,7 @@ impl Faulty {
     /// From now on, so many calls of a command fail.
     fn fail(&self, env: &TestEnv, verb: &str, most: usize, how: How) {
         env.write("faults/count", "");
-        env.write("faults/new", format!("{verb} {most} {how:?}\n"));
+        env.write("faults/new", format!("{verb} {most} {}\n", how.words()));
         std::fs::rename(self.folder.join("new"), self.folder.join("fault")).unwrap();
     }
 
@@ -141,11 +159,60 @@ fn a_command_of_the_runtime_that_fails_costs_one_call(env: &TestEnv) {
     assert_all_removed(env, &traces);
 }
 
+/// Frames are cut off in the middle, on their way to the sandbox and back.
+fn a_pipe_that_breaks_costs_one_call(env: &TestEnv) {
+    let faulty = Faulty::new(env);
+    let bridge = env.bridge().var("MCP_BRIDGE_RUNTIME", &faulty.program).var("MCP_BRIDGE_WARM", "0").start();
+    let _ = bridge.run("x = 1").expect("success");
+    let traces = traces(&bridge);
+    let cuts: Vec<How> = match more() {
+        // A sandbox that lives and says nothing has a minute to begin: that is for the long run.
+        None => vec![How::Deaf(0), How::Deaf(1000), How::Mute(5000)],
+        Some(_) => {
+            let places = (0..17).step_by(4).map(|power| (1 << power) - 1);
+            places.flat_map(|bytes| [How::Deaf(bytes), How::Mute(bytes)]).collect()
+        }
+    };
+    let mut lost = 0;
+    for how in cuts {
+        faulty.fail(env, "run", ALWAYS, how);
+        let call = json!({ "code": "print('a' * 10_000)\n'b' * 1000", "session": "new" });
+        let outcome = bridge.call(call).within(ANSWER);
+        assert!(!outcome.text.contains("panicked"), "{how:?}: {outcome}");
+        if outcome.status() != "success" {
+            assert!(!outcome.error().is_empty(), "{how:?}: {outcome}");
+            lost += 1;
+        }
+        faulty.work();
+        let after = bridge.call(json!({ "code": "40 + 2", "session": "new" }));
+        assert_eq!(after.ok(), "42", "{how:?}");
+        assert_eq!(bridge.run("x").ok(), "1", "{how:?}: the session beside it goes on");
+    }
+    assert!(lost >= 3, "the pipe was cut before it was used {lost} times only");
+    bridge.close();
+    assert_all_removed(env, &traces);
+}
+
 /// What a fault has left is found and removed by a command, at the latest.
-fn assert_all_removed(env: &TestEnv, traces: &Traces<'_>) {
+pub(crate) fn assert_all_removed(env: &TestEnv, traces: &Traces<'_>) {
+    reap(env);
+    traces.wait_until_nothing_is_left(REMOVAL);
+}
+
+pub(crate) fn reap(env: &TestEnv) {
     // What other tests have left may be out of its reach.
     drop(env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(&["reap"]).command().run(env.guard()));
-    traces.wait_until_nothing_is_left(REMOVAL);
+}
+
+/// Long runs print how long something takes.
+pub(crate) fn print_times(env: &TestEnv, what: &str, mut took: Vec<Duration>) {
+    if more().is_none() {
+        return;
+    }
+    took.sort_unstable();
+    let percentile = |share: usize| took[(took.len() * share).div_ceil(100).max(1) - 1];
+    let [half, most] = [percentile(50), percentile(99)];
+    eprintln!("{}: {what}, {} times: p50 {half:.3?}, p99 {most:.3?}", env.runtime(), took.len());
 }
 
 /// A number below `most`, the same in each run of the tests.
@@ -158,27 +225,73 @@ fn scattered(seed: usize, most: u64) -> u64 {
 }
 
 fn a_bridge_may_be_killed_at_any_moment(env: &TestEnv) {
+    let mut took = Vec::new();
     for round in 0..times(5) {
         let bridge = env.bridge().start();
-        let call = bridge.start_call(json!({ "code": "import time\ntime.sleep(100)", "timeout": 100 }));
-        // Not a wait for anything: the moment is what is tried.
-        std::thread::sleep(Duration::from_millis(scattered(round, 600)));
-        let instance = instance_of(env, bridge.pid());
-        let seen = instance.is_some().then(|| traces(&bridge));
+        let call = bridge.start_saying_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+        if round == 0 {
+            bridge.wait_until_ready(&call);
+        } else {
+            // Not a wait for anything: the moment is what is tried.
+            std::thread::sleep(Duration::from_millis(scattered(round, 600)));
+        }
+        let seen = instance_of(env, bridge.pid()).is_some().then(|| traces(&bridge));
+        let has_begun = bridge.has_said_ready(&call);
+        let killed = Instant::now();
         bridge.signal(Signal::KILL);
         drop(call.0.answer_if_any());
         let pid = bridge.pid();
         let _ = bridge.wait(REMOVAL);
-        match seen {
-            Some(traces) => traces.wait_until_nothing_is_left(REMOVAL),
-            None => eventually("its reaper has ended", REMOVAL, || {
-                (instance_of(env, pid).is_none()).then_some(())
-            }),
+        eventually("its reaper has ended", REMOVAL, || match &seen {
+            Some(traces) => (traces.left().is_empty() || traces.reaper().is_none()).then_some(()),
+            None if instance_of(env, pid).is_none() => Some(()),
+            None => {
+                reap(env);
+                None
+            }
+        });
+        match seen.filter(|traces| !traces.left().is_empty()) {
+            Some(traces) => {
+                // Before code runs, the reaper may not know of the sandbox yet: the next bridge removes it.
+                assert!(!has_begun, "round {round}: the reaper left {:#?}", traces.left());
+                assert_all_removed(env, &traces);
+            }
+            None if has_begun => took.push(killed.elapsed()),
+            None => {}
         }
     }
+    print_times(env, "a kill of the bridge beside code until nothing is left", took);
     let next = env.bridge().start();
     assert_eq!(next.run("40 + 2").ok(), "42");
     next.close();
+}
+
+fn code_that_is_stopped_is_gone_soon(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let mut traces = {
+        let _ = bridge.run("1").expect("success");
+        traces(&bridge)
+    };
+    let (mut interrupted, mut killed) = (Vec::new(), Vec::new());
+    for _ in 0..times(1) {
+        let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+        let began = Instant::now();
+        call.0.cancel();
+        assert_eq!(bridge.run("6 * 7").within(ANSWER).ok(), "42");
+        interrupted.push(began.elapsed());
+        // Code that does not obey: its sandbox is ended.
+        let first = traces.see(&bridge, "stubborn");
+        let code = STUBBORN.replace("while", "print('ready', flush=True)\nwhile");
+        let call = bridge.start_until_ready("stubborn", &code, json!({ "timeout": 100 }));
+        let began = Instant::now();
+        call.0.cancel();
+        traces.wait_until_gone(first);
+        killed.push(began.elapsed());
+    }
+    print_times(env, "an interrupt until the session is free", interrupted);
+    print_times(env, "an interrupt that is ignored until the sandbox is gone", killed);
+    bridge.close();
+    traces.wait_until_nothing_is_left(REMOVAL);
 }
 
 fn open_files(bridge: &Bridge<'_>) -> usize {

@@ -13,7 +13,7 @@ use crate::harness::matrix::{Kind, which};
 use crate::harness::process::{Output, Prepared, Running};
 use crate::harness::{Runtime, Suite, TestEnv};
 use crate::http::terminate;
-use crate::policy::{form, showing_forms, with_forms, write_policy};
+use crate::policy::{form, with_forms, write_policy};
 use crate::questions::{asked, modern};
 use crate::server_access::fake;
 use crate::tests;
@@ -270,7 +270,7 @@ fn answer(env: &TestEnv, bridge: &Bridge<'_>, number: usize, approve: bool) -> S
 fn code_finds_a_server_and_adds_it_with_the_persons_approval(env: &TestEnv) {
     let registry = Registry::start(env, &servers());
     let server = words_of(&fake(env, &["--few"]));
-    let bridge = showing_forms(env.bridge().var("MCP_BRIDGE_REGISTRY", &registry.address).spawn());
+    let bridge = env.bridge().var("MCP_BRIDGE_REGISTRY", &registry.address).start_showing_forms();
     let found = bridge.call(json!({ "code": "found = await runtime.find_servers('again helper'); print(found[0]['name'], found[0]['options'][0]['needs'][0]['name'])" }));
     assert_eq!(found.ok(), "io.example/helper-mcp API_KEY");
     let needs = "try:\n    await runtime.add_server('io.example/helper-mcp')\nexcept MCPError as error:\n    print(error)";

@@ -77,6 +77,9 @@ fn fill(env: &TestEnv) -> BTreeSet<PathBuf> {
     env.write("home/MCPs/listeners/4194999", "{}");
     env.write(&format!("home/MCPs/listeners/{}", std::process::id()), "{}");
     env.write("data/codebridge/partial/sha256-00", vec![0; 5000]);
+    aged(&env.write("home/MCPs/registry/old.json", "{}"), 1);
+    env.write("home/MCPs/registry/fresh.json", "{}");
+    env.write("cache/codebridge/guest/0123456789abcdef.code", "of another version");
     let unused = [
         "home/MCPs/artifacts/old/1",
         "cache/codebridge/packages/sets/00000000000000000000000000000001",
@@ -85,6 +88,8 @@ fn fill(env: &TestEnv) -> BTreeSet<PathBuf> {
         "home/MCPs/catalog/.unfinished-1",
         "home/MCPs/listeners/4194999",
         "data/codebridge/partial/sha256-00",
+        "home/MCPs/registry/old.json",
+        "cache/codebridge/guest/0123456789abcdef.code",
     ];
     unused.iter().map(|path| root(env).join(path)).collect()
 }
@@ -110,7 +115,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 
 /// The files that matter.
 fn all_files(env: &TestEnv) -> BTreeSet<PathBuf> {
-    ["home/MCPs", "cache/codebridge/packages/sets", "data"]
+    ["home/MCPs", "cache/codebridge/packages/sets", "cache/codebridge/guest", "data"]
         .iter()
         .flat_map(|folder| files(&root(env).join(folder)))
         .collect()
@@ -125,9 +130,10 @@ fn what_is_unused_is_shown_and_nothing_else_is_removed(env: &TestEnv) {
     let before = all_files(env);
     let looked = gc(env, &["--dry-run"]);
     assert_eq!(looked.code(), Some(0), "{looked}");
-    for row in
-        ["images     1 ", "packages   1 ", "catalogue  2 ", "artifacts  1 ", "listeners  1 ", "total: "]
-    {
+    for row in [
+        "images     1 ", "packages   1 ", "catalogue  2 ", "registry   1 ", "artifacts  1 ", "listeners  1 ",
+        "bytecode   1 ", "total: ",
+    ] {
         assert!(looked.stdout.contains(&format!("\n{row}")), "{row}: {looked}");
     }
     assert_eq!(all_files(env), before, "a look removes nothing");

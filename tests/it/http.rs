@@ -137,6 +137,17 @@ fn requests_of_other_sites_and_with_two_meanings_are_refused(env: &TestEnv) {
     ] {
         assert_eq!(send(bad), 400, "{bad}");
     }
+    let whole = |host: &str| {
+        let line = format!("GET http://{host}/metrics HTTP/1.1");
+        let text =
+            format!("{line}\r\nHost: localhost\r\nConnection: close\r\nAuthorization: {bearer}\r\n\r\n");
+        http.send_raw(text.as_bytes()).status
+    };
+    assert_eq!(
+        (whole("localhost"), whole("evil.example")),
+        (200, 400),
+        "an address counts for more than Host"
+    );
     // Nothing that comes after a body of two lengths is read as another request.
     let smuggled = format!(
         "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
@@ -156,6 +167,7 @@ fn requests_of_other_sites_and_with_two_meanings_are_refused(env: &TestEnv) {
         "host=\"evil.example\"",
         "origin=\"https://evil.example\"",
         "reason=\"ambiguous\"",
+        "reason=\"head\"",
     ] {
         assert!(log.contains(text), "{text}: {log}");
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::harness::http::{HttpBridge, request};
 use crate::harness::matrix::Kind;
@@ -19,6 +20,7 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             a_user_with_many_connections_closes_its_own,
             a_token_that_cannot_be_read_still_holds,
+            a_token_that_cannot_be_used_is_named_and_hides_no_other,
             pages_of_allowed_origins_can_use_a_bridge,
         ],
     );
@@ -114,7 +116,7 @@ fn a_token_that_cannot_be_read_still_holds(env: &TestEnv) {
     let diagnosis = env.bridge().args(&words).command().run(env.guard()).stdout;
     let diagnosis: Value = serde_json::from_str(&diagnosis).unwrap();
     let why = diagnosis["http"]["error"].as_str().unwrap();
-    assert!(why.contains("could not read the tokens"), "{why}");
+    assert!(why.contains("token cannot be used") && why.contains("cannot be read"), "{why}");
     fs::remove_dir(&file).unwrap();
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     eventually("it is gone", env.guard().left(), || (client.post(&list).status == 401).then_some(()));
@@ -122,6 +124,53 @@ fn a_token_that_cannot_be_read_still_holds(env: &TestEnv) {
         (http.get("/readyz", None).body == "ready\n").then_some(())
     });
     terminate(http);
+}
+
+fn a_token_that_cannot_be_used_is_named_and_hides_no_other(env: &TestEnv) {
+    let folder = env.home().join("MCPs/tokens");
+    let tokens: Vec<String> = ["alice", "bob", "carol", "dora"].map(|name| env.token(&[name])).to_vec();
+    let file = |secret: &str| folder.join(hex::encode(Sha256::digest(secret)));
+    // What nobody can read, root neither; what was written by halves; and a user who would be another folder.
+    fs::remove_file(file(&tokens[1])).unwrap();
+    fs::create_dir(file(&tokens[1])).unwrap();
+    fs::write(file(&tokens[2]), b"{\"name\": \"ca").unwrap();
+    let text = fs::read_to_string(file(&tokens[3])).unwrap();
+    fs::write(file(&tokens[3]), text.replace("dora", "../x")).unwrap();
+
+    let listed = env.bridge().args(&["token", "ls"]).command().run(env.guard());
+    assert!(listed.code() == Some(0) && listed.stdout.contains("alice"), "{listed}");
+    assert_eq!(listed.stdout.matches("unusable").count(), 3, "{listed}");
+    let http = env.bridge().listen();
+    let status = |token: &str| http.get("/mcp", Some(token)).status;
+    assert_eq!((status(&tokens[1]), status(&tokens[2]), status(&tokens[3])), (503, 401, 401));
+    assert!(![401, 403, 503].contains(&status(&tokens[0])), "alice is served");
+    let log = http.bridge.log();
+    for why in ["its file cannot be read: ", "its file is malformed: ", "invalid name \\\"../x\\\""] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
+    assert!(!log.contains("token, until"), "there are tokens: {log}");
+    let of_bob = hex::encode(Sha256::digest(&tokens[1]));
+    let revoked = env.bridge().args(&["token", "revoke", "alice"]).command().run(env.guard());
+    assert!(revoked.code() == Some(0) && revoked.stdout.contains("of alice"), "{revoked}");
+    assert!(revoked.stderr.contains(&format!("token {} cannot be used", &of_bob[..12])), "{revoked}");
+    for secret in &tokens[2..] {
+        let id = &hex::encode(Sha256::digest(secret))[..12];
+        let revoked = env.bridge().args(&["token", "revoke", id]).command().run(env.guard());
+        assert_eq!(revoked.stdout, format!("revoked {id}\n"), "{revoked}");
+    }
+    let failed = env.bridge().args(&["token", "revoke", &of_bob[..12]]).command().run(env.guard());
+    assert!(failed.code() == Some(74) && failed.stderr.contains("could not revoke"), "{failed}");
+    terminate(http);
+    assert!(!env.home().join("MCPs/x").exists() && !env.home().join("MCPs/principals").join("../x").exists());
+
+    // Without its folder nobody knows who may come: it does not start.
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "").unwrap();
+    for words in [&["serve", "--http", "127.0.0.1:0"][..], &["token", "revoke", "alice"], &["token", "ls"]] {
+        let failed = env.bridge().args(words).command().run(env.guard());
+        assert!(failed.stderr.contains("error: could not read the tokens in"), "{words:?}: {failed}");
+        assert_eq!(failed.code(), Some(74), "{words:?}: {failed}");
+    }
 }
 
 fn pages_of_allowed_origins_can_use_a_bridge(env: &TestEnv) {

@@ -1,5 +1,6 @@
 //! Logins to remote servers: a certified provider, a server of the official SDK, and a person in a browser.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +12,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::bridge::LATEST_WITH_INITIALIZE;
 use crate::harness::matrix::{Kind, prepared_command, which};
 use crate::harness::process::{Output, Prepared, Running, free_port};
 use crate::harness::suite::ignore;
@@ -43,8 +43,10 @@ const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
 const START: Duration = Duration::from_secs(60);
 
 /// A provider, and a server that trusts it.
-struct Place<'a> {
+pub(crate) struct Place<'a> {
     env: &'a TestEnv,
+    /// Variables of its commands.
+    pub(crate) variables: BTreeMap<OsString, OsString>,
     provider: u16,
     server: u16,
     _running: [Running; 2],
@@ -52,7 +54,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Starts them, and defines the server with these members.
-    fn new(env: &'a TestEnv, more: &Value) -> Self {
+    pub(crate) fn new(env: &'a TestEnv, more: &Value) -> Self {
         let (Some(provider_words), Some(python)) =
             (prepared_command("PROVIDER"), prepared_command("CLIENT_PYTHON"))
         else {
@@ -73,7 +75,7 @@ impl<'a> Place<'a> {
             first.serve(env.guard(), START, listens(provider)),
             second.serve(env.guard(), START, listens(server)),
         ];
-        let place = Self { env, provider, server, _running: running };
+        let place = Self { env, variables: BTreeMap::new(), provider, server, _running: running };
         place.define(more);
         place
     }
@@ -93,10 +95,11 @@ impl<'a> Place<'a> {
         command.env.insert("PERSON".into(), person.into());
         let level = "codebridge=trace,rmcp=trace,oauth2=trace,hyper=trace,reqwest=trace";
         command.env.insert("MCP_BRIDGE_LOG_LEVEL".into(), level.into());
+        command.env.extend(self.variables.clone());
         command
     }
 
-    fn run(&self, words: &[&str]) -> Output {
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
         self.run_as(words, "alice")
     }
 
@@ -106,38 +109,38 @@ impl<'a> Place<'a> {
         output
     }
 
-    fn log_in(&self) -> String {
+    pub(crate) fn log_in(&self) -> String {
         self.run(&["servers", "login", "web"]).ok()
     }
 
     /// The text of a tool's result.
-    fn call(&self, tool: &str) -> String {
+    pub(crate) fn call(&self, tool: &str) -> String {
         let result: Value = serde_json::from_str(&self.run(&["call", tool]).ok()).unwrap();
         result["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
     /// The files of the logins in a state folder.
-    fn files(&self, state: &str) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, state: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.env.folder("home").join(state).join("logins")).into_iter().flatten();
         let paths = entries.map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
     }
 
-    fn login(&self) -> Value {
+    pub(crate) fn login(&self) -> Value {
         let files = self.files("MCPs");
         assert_eq!(files.len(), 1);
         serde_json::from_str(&fs::read_to_string(&files[0]).unwrap()).unwrap()
     }
 
     /// Changes the login as it is kept.
-    fn change_login(&self, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn change_login(&self, change: impl FnOnce(&mut Value)) {
         let mut login = self.login();
         change(&mut login);
         fs::write(&self.files("MCPs")[0], login.to_string()).unwrap();
     }
 
     /// What the provider was asked for.
-    fn seen(&self, what: &str) -> usize {
+    pub(crate) fn seen(&self, what: &str) -> usize {
         let seen = fs::read_to_string(self.env.folder("home").join("seen")).unwrap();
         seen.lines().filter(|line| line.contains(what)).count()
     }
@@ -154,7 +157,7 @@ impl<'a> Place<'a> {
     }
 }
 
-fn refused<'a>(output: &'a Output, what: &str) -> &'a str {
+pub(crate) fn refused<'a>(output: &'a Output, what: &str) -> &'a str {
     assert!(output.code() == Some(76) && output.stderr.contains(what), "{output}");
     &output.stderr
 }
@@ -350,12 +353,7 @@ fn a_client_that_is_described_by_a_document_is_not_registered(env: &TestEnv) {
 
 fn a_client_that_shows_pages_shows_the_login(env: &TestEnv) {
     let place = Place::new(env, &json!({}));
-    let bridge = env.bridge().spawn();
-    let client = json!({ "name": "t", "version": "1" });
-    let capabilities = json!({ "elicitation": { "url": {} } });
-    let hello = json!({ "protocolVersion": LATEST_WITH_INITIALIZE, "capabilities": capabilities, "clientInfo": client });
-    bridge.ask("initialize", hello);
-    bridge.notify("notifications/initialized", json!({}));
+    let bridge = env.bridge().start_for(json!({ "elicitation": { "url": {} } }));
     let page = |number: usize| {
         eventually("a page", env.guard().left(), || {
             let mut pages =

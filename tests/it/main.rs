@@ -12,6 +12,7 @@ mod harness;
 mod artifacts;
 mod attacks;
 mod audit;
+mod audit_damage;
 mod background;
 mod certificates;
 mod clients;
@@ -19,6 +20,7 @@ mod cluster;
 mod command_line;
 mod console;
 mod console_bridges;
+mod console_files;
 mod daemon_losses;
 mod dependencies;
 mod desktops;
@@ -36,9 +38,11 @@ mod find_servers;
 mod floods;
 mod gc;
 mod help;
+mod host_faults;
 mod http;
 mod http_bounds;
 mod http_users;
+mod image_pulls;
 mod image_store;
 mod images;
 mod in_container;
@@ -48,6 +52,7 @@ mod leaks;
 mod lifecycle;
 mod limits;
 mod login;
+mod login_keyring;
 mod login_lies;
 mod losses;
 mod machine;
@@ -80,6 +85,7 @@ mod servers;
 mod sessions;
 mod setup;
 mod shares;
+mod soak;
 mod spares;
 mod state_folder;
 mod structure;
@@ -100,6 +106,7 @@ use harness::Suite;
 const LONG_TOPICS: &[fn(&mut Suite)] = &[
     recipes::register_builds,
     image_store::register,
+    image_pulls::register,
     machine_supervisor::register,
     remote_ssh::register,
     remote::register,
@@ -112,6 +119,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     artifacts::register,
     attacks::register,
     audit::register,
+    audit_damage::register,
     background::register,
     certificates::register,
     clients::register,
@@ -119,6 +127,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     command_line::register,
     console::register,
     console_bridges::register,
+    console_files::register,
     daemon_losses::register,
     dependencies::register,
     desktops::register,
@@ -136,6 +145,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     floods::register,
     gc::register,
     help::register,
+    host_faults::register,
     http::register,
     http_bounds::register,
     http_users::register,
@@ -147,6 +157,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     lifecycle::register,
     limits::register,
     login::register,
+    login_keyring::register,
     login_lies::register,
     losses::register,
     manners::register,
@@ -173,6 +184,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     sessions::register,
     setup::register,
     shares::register,
+    soak::register,
     state_folder::register,
     spares::register,
     structure::register,

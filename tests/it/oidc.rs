@@ -14,8 +14,10 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::console::{Browser, sign_in};
 use crate::harness::http::HttpBridge;
 use crate::harness::{Suite, TestEnv};
+use crate::http::command;
 use crate::tests;
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -25,6 +27,8 @@ pub(crate) fn register(suite: &mut Suite) {
             only_tokens_of_the_issuer_for_this_audience_hold,
             keys_can_change,
             a_stream_ends_with_its_token,
+            a_token_with_the_scope_opens_the_console_until_it_expires,
+            a_refused_user_is_out_at_once,
         ],
     );
 }
@@ -202,7 +206,7 @@ fn only_tokens_of_the_issuer_for_this_audience_hold(env: &TestEnv) {
     assert_eq!(http.send("GET", "/metrics", &[("Authorization", &bearer)], "").status, 403);
     let log = stop(http);
     for why in [
-        "its subject is not the name of a user",
+        "its subject \"../x\" cannot be the name of a user",
         "ExpiredSignature",
         "InvalidIssuer",
         "InvalidAudience",
@@ -253,6 +257,78 @@ fn a_stream_ends_with_its_token(env: &TestEnv) {
     });
     assert_eq!(client.ask("ping", json!({})), json!({}), "the session goes on with another token");
     stop(http);
+}
+
+fn a_token_with_the_scope_opens_the_console_until_it_expires(env: &TestEnv) {
+    let (issuer, key) = (Issuer::start(), Key::new("one"));
+    issuer.publish(&[&key]);
+    let http = issuer.bridge(env);
+    let token = |more: &Value| key.sign(&claims(&issuer, more));
+    for (without, why) in [
+        (json!({}), "ask its issuer"),
+        (json!({ "scope": "openid consoles" }), "ask its issuer"),
+        (json!({ "scope": ["console"], "aud": "other" }), "unknown, expired or revoked"),
+        (json!({ "scope": "console", "exp": now() - 600 }), "unknown, expired or revoked"),
+    ] {
+        let refused = sign_in(&http, &token(&without), "");
+        assert!([401, 403].contains(&refused.status) && refused.body.contains(why), "{without}: {refused:?}");
+        assert_eq!(refused.header("set-cookie"), None);
+    }
+    assert!(http.get("/console/login", None).expect(200).body.contains("of your identity provider"));
+    let plain = token(&json!({ "scope": "openid console" }));
+    let browser = Browser::signed_in(&http, &plain);
+    let page = browser.get("/console/runs").expect(200).body;
+    assert!(page.contains(">oidc.alice</span>"), "{page}");
+    assert_eq!(list(&http, &plain), 200, "it is for calls, too");
+    // What may approve is not for calls, however the issuer writes it.
+    let approves = token(&json!({ "scp": ["console", "approve"], "sub": "bob" }));
+    let _ = Browser::signed_in(&http, &approves).get("/console/approvals").expect(200);
+    assert_eq!(list(&http, &approves), 403);
+    // Clocks may differ by a minute.
+    let brief = Browser::signed_in(&http, &token(&json!({ "scope": "console", "exp": now() - 56 })));
+    let _ = brief.get("/console/runs").expect(200);
+    crate::harness::eventually("the token expires", Duration::from_secs(60), || {
+        (brief.get("/console/runs").status == 303).then_some(())
+    });
+    let _ = browser.get("/console/runs").expect(200);
+    let log = stop(http);
+    assert!(!log.contains(plain.rsplit_once('.').unwrap().1), "{log}");
+}
+
+fn a_refused_user_is_out_at_once(env: &TestEnv) {
+    let (issuer, key) = (Issuer::start(), Key::new("one"));
+    issuer.publish(&[&key]);
+    let http = issuer.bridge(env);
+    let token = |sub: &str| key.sign(&claims(&issuer, &json!({ "sub": sub, "scope": "console" })));
+    let (alice, bob) = (token("auth0|Alice"), token("bob"));
+    let (of_alice, of_bob) = (http.client(&alice), http.client(&bob));
+    let (browser, other) = (Browser::signed_in(&http, &alice), Browser::signed_in(&http, &bob));
+    let refused = command(env, &["token", "revoke", "oidc.auth0|Alice"]).ok();
+    assert!(refused.starts_with("tokens of the issuer for oidc-sha256."), "{refused}");
+    let name = refused.split(' ').nth(5).unwrap().to_owned();
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+    assert_eq!((browser.get("/console/runs").status, of_alice.post(&ping).status), (303, 403));
+    let again = sign_in(&http, &alice, "");
+    assert!(again.status == 403 && again.body.contains("refuses this user"), "{again:?}");
+    assert_eq!((other.get("/console/runs").status, of_bob.post(&ping).status), (200, 200));
+    let listed = command(env, &["token", "ls", "--json"]).ok();
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["refused"]), (&json!(name), &json!(true)), "{listed}");
+    // A new token of the issuer changes nothing, and what was open has ended when the user is allowed again.
+    assert_eq!(list(&http, &token("auth0|Alice")), 403);
+    crate::harness::eventually("its sessions end", Duration::from_secs(30), || {
+        http.bridge.log().contains("its sessions end").then_some(())
+    });
+    let allowed = command(env, &["token", "allow", &name]).ok();
+    assert_eq!(allowed, format!("tokens of the issuer for {name} are accepted\n"));
+    assert_eq!(of_alice.post(&ping).status, 404, "the session is gone");
+    assert_eq!(http.client(&alice).ask("ping", json!({})), json!({}));
+    for unknown in [&name, "oidc.nobody", "alice"] {
+        let failed = command(env, &["token", "allow", unknown]);
+        assert!(failed.code() == Some(2) && failed.stderr.contains("is not a refused user"), "{failed}");
+    }
+    let log = stop(http);
+    assert!(log.contains(&format!("refused a user of the issuer principal={name}")), "{log}");
 }
 
 fn stop(http: HttpBridge<'_>) -> String {

@@ -73,7 +73,7 @@ fn packages_have_the_version_and_the_licence_of_the_crate(env: &TestEnv) {
         for line in [format!("Version: {VERSION}-1"), format!("Architecture: {processor}")] {
             assert!(control.lines().any(|it| it == line), "{line}: {control}");
         }
-        assert!(control.contains("\nSuggests: podman, crun, uidmap\n"), "{control}");
+        assert!(control.contains("\nSuggests: podman, crun, uidmap, libsecret-tools\n"), "{control}");
         assert!(!control.contains("\nDepends:"), "{control}");
     }
     let package: Value = serde_json::from_str(&unpacked(env, &dist, "package.json")).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE, PendingCall};
+use crate::harness::bridge::{Bridge, PendingCall};
 use crate::harness::matrix::Kind;
 use crate::harness::outcome::Outcome;
 use crate::harness::process::Output;
@@ -52,21 +52,7 @@ fn run(bridge: &Bridge<'_>, code: &str) -> Outcome {
 
 /// A bridge whose client shows forms.
 pub(crate) fn with_forms<'a>(env: &'a TestEnv) -> Bridge<'a> {
-    showing_forms(env.bridge().spawn())
-}
-
-/// Opens a connection as a client that shows forms.
-pub(crate) fn showing_forms(bridge: Bridge<'_>) -> Bridge<'_> {
-    bridge.ask(
-        "initialize",
-        json!({
-            "protocolVersion": LATEST_WITH_INITIALIZE,
-            "capabilities": { "elicitation": {} },
-            "clientInfo": { "name": "t", "version": "1" },
-        }),
-    );
-    bridge.notify("notifications/initialized", json!({}));
-    bridge
+    env.bridge().start_showing_forms()
 }
 
 fn start<'a>(bridge: &'a Bridge<'_>, code: &str) -> PendingCall<'a> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
+use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
 use crate::server_access::{SECRET, define, fake, run};
@@ -14,6 +14,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "questions",
         tests![
             clients_are_notified_of_calls_and_answer_servers,
+            whoever_was_shown_a_page_is_notified_when_it_is_done,
             a_client_without_a_session_answers_by_calling_once_more,
             a_question_that_stays_open_has_no_answer,
             a_server_that_asks_before_its_first_call_reaches_only_calls_that_may_use_it,
@@ -25,16 +26,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 fn clients_are_notified_of_calls_and_answer_servers(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
-    let bridge = env.bridge().spawn();
-    bridge.ask(
-        "initialize",
-        json!({
-            "protocolVersion": LATEST_WITH_INITIALIZE,
-            "capabilities": { "elicitation": {}, "roots": {} },
-            "clientInfo": { "name": "t", "version": "1" },
-        }),
-    );
-    bridge.notify("notifications/initialized", json!({}));
+    let bridge = env.bridge().start_for(json!({ "elicitation": {}, "roots": {} }));
     let came = |method: &str| {
         eventually(method, env.guard().left(), || {
             bridge.unasked().into_iter().find(|message| message["method"] == method)
@@ -115,6 +107,45 @@ fn clients_are_notified_of_calls_and_answer_servers(env: &TestEnv) {
     bridge.close();
 }
 
+fn whoever_was_shown_a_page_is_notified_when_it_is_done(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &[]) }));
+    let bridge = env.bridge().start_for(json!({ "elicitation": { "url": {} } }));
+    let pending = bridge.start_call(json!({ "code": SHOW_PAGE, "servers": ["fake"] }));
+    let page = eventually("a page", env.guard().left(), || {
+        bridge.unasked().into_iter().find(|message| message["method"] == "elicitation/create")
+    });
+    assert_eq!(
+        (&page["params"]["url"], &page["params"]["elicitationId"]),
+        (&json!("https://pay.example"), &json!("page-1"))
+    );
+    bridge.send(&json!({ "jsonrpc": "2.0", "id": page["id"], "result": { "action": "accept" } }));
+    assert_eq!(pending.outcome().ok(), "accept");
+    let done = || {
+        let mut said = bridge.unasked();
+        said.retain(|message| message["method"] == "notifications/elicitation/complete");
+        said
+    };
+    assert_eq!(done(), Vec::<Value>::new());
+    // What was not shown is not done, and what is done is done once.
+    for id in ["never-shown", "page-1", "page-1"] {
+        let code = format!("await mcp_fake.line(text=complete('{id}'))");
+        let _ = run(&bridge, &["fake"], &format!("{COMPLETE}\n{code}")).expect("success");
+    }
+    let first = eventually("a notification", env.guard().left(), || done().into_iter().next());
+    assert_eq!(first["params"]["elicitationId"], "page-1");
+    // The notifications before this one have gone out.
+    let _ = run(&bridge, &["fake"], "await mcp_fake.log(level='warning', data='last')").expect("success");
+    eventually("the last notification", env.guard().left(), || {
+        bridge.unasked().into_iter().find(|message| message["params"]["data"] == "last").map(drop)
+    });
+    assert_eq!(done().len(), 1);
+    bridge.close();
+}
+
+/// Code that has its server show a page.
+const SHOW_PAGE: &str = python!("questions", "show_page");
+/// Code that has its server say that a page has done its work.
+const COMPLETE: &str = python!("questions", "complete");
 /// Code that has its server ask one thing after the other.
 const ASK: &str = python!("questions", "ask");
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::matrix::{Kind, prepared_command};
 use crate::harness::suite::ignore;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
-use crate::policy::{form, showing_forms, write_policy};
+use crate::policy::{form, write_policy};
 use crate::server_access::{define, fake, run};
 use crate::{python, tests};
 
@@ -242,7 +242,7 @@ fn modern(env: &TestEnv) -> Value {
 
 fn a_server_of_the_newest_protocol_asks_with_its_answers(env: &TestEnv) {
     define(env, &modern(env));
-    let bridge = showing_forms(env.bridge().spawn());
+    let bridge = env.bridge().start_showing_forms();
     let pending = bridge.start_call(json!({ "code": python!("resources", "modern"), "servers": ["modern"] }));
     let asked: Vec<String> = (0..4)
         .map(|number| {

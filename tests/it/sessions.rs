@@ -1,11 +1,15 @@
 //! Many sessions in one bridge: calls of one session run in order, sessions run side by side, their number is
 //! limited, and idle ones end.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::host::{REMOVAL, traces};
-use crate::harness::{Suite, TestEnv, eventually};
+use crate::harness::matrix::Kind;
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::server_access::{define, fake};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -18,6 +22,11 @@ pub(crate) fn register(suite: &mut Suite) {
             a_throw_away_session_leaves_nothing,
             without_persistence_every_call_has_a_sandbox_of_its_own,
         ],
+    );
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "sessions",
+        tests![a_call_that_waited_for_long_uses_the_servers_of_then],
     );
 }
 
@@ -44,6 +53,28 @@ fn calls_of_a_session_run_in_order_and_sessions_run_side_by_side(env: &TestEnv) 
         assert_eq!(call.outcome().ok(), (n + 2).to_string());
     }
     assert_eq!(bridge.run("seen == list(range(11))").ok(), "True");
+    bridge.close();
+}
+
+fn a_call_that_waited_for_long_uses_the_servers_of_then(env: &TestEnv) {
+    define(env, &json!({ "fake": fake(env, &["--few"]) }));
+    let bridge = env.bridge().start();
+    let busy = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
+    let uses = |session: &str| {
+        let code = "print(await mcp_fake.echo(a=1))";
+        bridge.start_call(json!({ "code": code, "servers": ["fake"], "session": session }))
+    };
+    let (waiting, queued) = (uses("main"), Instant::now());
+    // Its servers were looked up before those of a later call.
+    assert_eq!(uses("other").outcome().ok(), "{'a': 1}");
+    define(env, &json!({}));
+    eventually("it has waited for long", REMOVAL, || {
+        (queued.elapsed() > Duration::from_millis(1_500)).then_some(())
+    });
+    assert!(!waiting.0.is_answered());
+    busy.0.cancel();
+    let refused = waiting.outcome().expect("validation_error");
+    assert!(refused.error().contains("fake"), "{refused}");
     bridge.close();
 }
 

@@ -7,11 +7,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use crate::harness::process::Output;
 use crate::harness::{Kind, Runtime, Suite, TestEnv};
+use crate::http::terminate;
+use crate::login::Place;
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -25,9 +28,21 @@ pub(crate) fn register(suite: &mut Suite) {
 
 const LEDGER: &str = include_str!("fakes/ledger.py");
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/state/1");
+/// The token that alice got when that folder was written: the folder only has its hash.
+const TOKEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/state/1-token");
 
 fn command(env: &TestEnv, words: &[&str]) -> Output {
     env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(words).command().run(env.guard())
+}
+
+/// Runs a command in a project that brings a server along. An approval holds for one folder: the project is always at /mnt.
+fn in_project(env: &TestEnv, words: &[&str]) -> String {
+    let theirs = json!({ "mcpServers": { "theirs": { "command": "python3", "args": ["server.py"] } } });
+    let _ = env.write("project/.mcp.json", theirs.to_string());
+    let script = format!("mount --bind {} /mnt && cd /mnt && exec \"$@\"", env.folder("project").display());
+    let builder = env.bridge().without("MCP_BRIDGE_LOG_LEVEL").args(words);
+    let builder = builder.behind(["unshare", "--mount", "--", "sh", "-c", &script, "sh"]);
+    builder.command().run(env.guard()).ok()
 }
 
 fn listed(env: &TestEnv, words: &[&str]) -> Value {
@@ -76,13 +91,8 @@ fn write_state(env: &TestEnv) {
     env.write("home/ledger.py", LEDGER);
     let add =
         ["servers", "add", "ledger", "--description", "a ledger", "--", "python3", "ledger.py", "written"];
-    let commands: &[&[&str]] = &[
-        &add,
-        &["servers", "refresh"],
-        &["token", "add", "alice", "--scope", "mcp,console"],
-        &["policy", "init"],
-        &["policy", "accept", "ledger", "--yes"],
-    ];
+    let commands: &[&[&str]] =
+        &[&add, &["servers", "refresh"], &["policy", "init"], &["policy", "accept", "ledger", "--yes"]];
     for words in commands {
         let _ = command(env, words).ok();
     }
@@ -97,6 +107,17 @@ fn write_state(env: &TestEnv) {
     let begun = bridge.call(json!({ "code": "print('in the background')", "background": true }));
     assert!(begun.text.contains("in the background"), "{begun}");
     bridge.close();
+    assert!(in_project(env, &["servers", "trust", "theirs"]).contains("server.py"));
+}
+
+/// Has this program write what it has of a user of `serve --http`. Returns the user's token.
+fn write_state_of_alice(env: &TestEnv) -> String {
+    let token = env.token(&["alice", "--scope", "mcp,console"]);
+    let http = env.bridge().var("MCP_BRIDGE_USER_BYTES", "1m").listen();
+    let code = python!("state_folder", "saves_for_alice");
+    assert_eq!(http.client(&token).run(code).ok(), "for alice");
+    terminate(http);
+    token
 }
 
 /// The files of a folder, with what is random in their names replaced.
@@ -136,9 +157,13 @@ fn copy(from: &Path, to: &Path) {
 
 fn this_version_writes_what_is_kept_of_it(env: &TestEnv) {
     write_state(env);
+    let token = write_state_of_alice(env);
+    // The server does not answer any more when the folder is used.
+    assert!(Place::new(env, &json!({})).log_in().contains("logged in to 'web'"));
     if std::env::var_os("CODEBRIDGE_UPDATE_STATE").is_some() {
         let _ = fs::remove_dir_all(KEPT);
         copy(&state(env), Path::new(KEPT));
+        fs::write(TOKEN, token).unwrap();
     }
     let (now, kept) = (paths(&state(env)), paths(Path::new(KEPT)));
     assert_eq!(
@@ -154,7 +179,7 @@ fn what_version_1_has_written_is_used(env: &TestEnv) {
         list.as_array().unwrap().iter().map(|one| one["name"].clone()).collect()
     };
     assert_eq!(names(listed(env, &["saved", "ls", "--json"])), ["double"]);
-    assert_eq!(names(listed(env, &["servers", "--json"])), ["ledger"]);
+    assert_eq!(names(listed(env, &["servers", "--json"])), ["ledger", "web"]);
     assert_eq!(names(listed(env, &["token", "ls", "--json"])), ["alice"]);
     assert_eq!(listed(env, &["artifact", "ls", "--all", "--json"]).as_array().unwrap().len(), 2);
     assert_eq!(command(env, &["artifact", "get", "notes.txt", "--version", "1"]).ok(), "first");
@@ -168,6 +193,16 @@ fn what_version_1_has_written_is_used(env: &TestEnv) {
     assert!(command(env, &["runs"]).ok().contains("success"));
     assert!(command(env, &["audit"]).ok().contains("ledger.append"));
     assert_eq!(command(env, &["audit", "verify"]).code(), Some(0));
+    let accounts = listed(env, &["servers", "whoami", "--json"]);
+    assert_eq!(
+        (&accounts[0]["server"], &accounts[0]["renewed"]),
+        (&json!("web"), &json!(true)),
+        "{accounts}"
+    );
+    let in_project: Value = serde_json::from_str(&in_project(env, &["servers", "--json"])).unwrap();
+    let theirs = in_project.as_array().unwrap().iter().find(|server| server["name"] == "theirs").unwrap();
+    assert_eq!(theirs["state"], "new", "{in_project}");
+    alice_goes_on(env);
     // It goes on from there.
     let code = python!("state_folder", "uses");
     let used = command(env, &["exec", "-c", code]);
@@ -175,4 +210,22 @@ fn what_version_1_has_written_is_used(env: &TestEnv) {
     assert_eq!(listed(env, &["artifact", "ls", "--all", "--json"]).as_array().unwrap().len(), 3);
     assert_eq!(command(env, &["audit", "verify"]).code(), Some(0));
     assert_eq!(fs::read_to_string(state(env).join("schema-version")).unwrap(), "1\n");
+}
+
+/// The user of `serve --http` has the token, the functions, the files and the quota of before.
+fn alice_goes_on(env: &TestEnv) {
+    let token = fs::read_to_string(TOKEN).unwrap();
+    let http = env.bridge().listen();
+    let code = python!("state_folder", "uses_of_alice");
+    assert_eq!(http.client(&token).run(code).ok(), "63 b'of alice'");
+    terminate(http);
+    // As if it had been written today: what was used of the day is more than that.
+    let file = state(env).join("principals/alice/usage");
+    let mut usage: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    usage["day"] = json!(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400);
+    fs::write(&file, usage.to_string()).unwrap();
+    let http = env.bridge().var("MCP_BRIDGE_USER_BYTES", "5").listen();
+    let refused = http.client(&token).run("1").expect("validation_error");
+    assert!(refused.error().contains("MCP_BRIDGE_USER_BYTES"), "{refused}");
+    terminate(http);
 }

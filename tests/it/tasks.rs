@@ -145,10 +145,7 @@ fn a_long_run_is_a_task_that_asks_its_client(env: &TestEnv) {
     assert!(text.contains("'action': 'accept'"), "{ended}");
     // A client of an earlier protocol speaks of tasks in its own form only.
     let older = env.bridge().spawn();
-    let hello = json!({
-        "protocolVersion": LATEST_WITH_INITIALIZE, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
-    });
-    let opened = older.ask("initialize", hello);
+    let opened = older.initialize(LATEST_WITH_INITIALIZE);
     assert_eq!(opened["capabilities"]["tasks"]["requests"], json!({ "tools": { "call": {} } }), "{opened}");
     bridge.close();
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::harness::bridge::{Bridge, LATEST_WITH_INITIALIZE};
+use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::process::{Prepared, free_port};
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
@@ -118,19 +118,6 @@ fn nothing_is_sent_to_an_address_that_is_not_approved(env: &TestEnv) {
     bridge.close();
 }
 
-/// Opens a connection as a client that shows forms.
-fn with_forms(bridge: &Bridge<'_>) {
-    bridge.ask(
-        "initialize",
-        json!({
-            "protocolVersion": LATEST_WITH_INITIALIZE,
-            "capabilities": { "elicitation": {} },
-            "clientInfo": { "name": "t", "version": "1" },
-        }),
-    );
-    bridge.notify("notifications/initialized", json!({}));
-}
-
 /// Answers the next form; returns what it says.
 fn answer(env: &TestEnv, bridge: &Bridge<'_>, number: usize, result: &Value) -> String {
     let form = eventually("a form", env.guard().left(), || {
@@ -148,8 +135,7 @@ fn the_person_at_the_client_approves_at_the_first_use(env: &TestEnv) {
     let yes = json!({ "action": "accept", "content": { "approve": true } });
     let call = json!({ "code": "await mcp_theirs.echo(a=1)", "servers": ["theirs"] });
 
-    let bridge = env.bridge().in_folder(folder.clone()).spawn();
-    with_forms(&bridge);
+    let bridge = env.bridge().in_folder(folder.clone()).start_showing_forms();
     let pending = bridge.start_call(call.clone());
     let form = answer(env, &bridge, 0, &no);
     assert!(form.contains("'theirs'") && form.contains("mcp_server.py"), "{form}");
@@ -162,8 +148,7 @@ fn the_person_at_the_client_approves_at_the_first_use(env: &TestEnv) {
     bridge.close();
     assert!(!started.exists());
 
-    let bridge = env.bridge().in_folder(folder).spawn();
-    with_forms(&bridge);
+    let bridge = env.bridge().in_folder(folder).start_showing_forms();
     // A form that was closed is no answer, and may come again. Not without end: code could go on asking.
     let pending = bridge.start_call(call.clone());
     let _ = answer(env, &bridge, 0, &json!({ "action": "cancel" }));
@@ -202,8 +187,7 @@ fn a_client_without_a_session_approves_by_calling_once_more(env: &TestEnv) {
 
 fn code_cannot_show_forms_without_end(env: &TestEnv) {
     let (folder, started) = cloned(env);
-    let bridge = env.bridge().in_folder(folder).spawn();
-    with_forms(&bridge);
+    let bridge = env.bridge().in_folder(folder).start_showing_forms();
     let code = "for _ in range(20):\n    try: await runtime.call_tool('theirs', 'echo', {})\n    except Exception as e: print(e)";
     let pending = bridge.start_call(json!({ "code": code, "servers": ["*"] }));
     for number in 0..3 {

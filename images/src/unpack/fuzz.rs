@@ -1,98 +1,70 @@
-//! Random archives made of the parts of hostile ones, with some bytes changed.
-//!
-//! `CODEBRIDGE_FUZZ_ROUNDS` sets how many, `CODEBRIDGE_FUZZ_SEED` the first seed: a failure names its seed.
+//! Archives made of the parts of hostile ones, with some bytes changed: no entry may lead out of the root.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use codebridge_fuzz::{Choices, fuzz};
 use tar::EntryType;
 
 use super::archive::Archive;
 use super::staging::StagingFolder;
 
-/// As many as a test has time for.
-const ROUNDS: u64 = 400;
-
-/// Reproducible pseudorandom numbers (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+fn name(choices: &mut Choices<'_>) -> String {
+    let parts: &[&str] = &[
+        "a", "b", "c", "d", "l", "a", "b", "c", "d", "l", "a", "b", "..", ".", "", ".wh.a", ".wh.l",
+        ".wh..wh..opq", ".wh..", "\u{e4}",
+    ];
+    let count = 1 + choices.below(4);
+    let mut name: Vec<_> = (0..count).map(|_| choices.pick(parts)).collect();
+    if choices.one_in(40) {
+        name.insert(0, "");
     }
+    name.join("/")
+}
 
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len())]
-    }
-
-    fn name(&mut self) -> String {
-        let parts: &[&str] = &[
-            "a", "b", "c", "d", "l", "a", "b", "c", "d", "l", "a", "b", "..", ".", "", ".wh.a", ".wh.l",
-            ".wh..wh..opq", ".wh..", "\u{e4}",
-        ];
-        let count = 1 + self.below(4);
-        let mut name: Vec<_> = (0..count).map(|_| self.pick(parts)).collect();
-        if self.one_in(40) {
-            name.insert(0, "");
-        }
-        name.join("/")
-    }
-
-    fn target(&mut self, staging: &StagingFolder) -> String {
-        match self.below(6) {
-            0 => staging.beside(),
-            1 => format!("{}/file", staging.beside()),
-            2 => format!("{}beside", "../".repeat(1 + self.below(4))),
-            3 => format!("/{}", self.name()),
-            _ => self.name(),
-        }
+fn target(choices: &mut Choices<'_>, staging: &StagingFolder) -> String {
+    match choices.below(6) {
+        0 => staging.beside(),
+        1 => format!("{}/file", staging.beside()),
+        2 => format!("{}beside", "../".repeat(1 + choices.below(4))),
+        3 => format!("/{}", name(choices)),
+        _ => name(choices),
     }
 }
 
-fn layer(random: &mut Random, staging: &StagingFolder) -> Vec<u8> {
+fn layer(choices: &mut Choices<'_>, staging: &StagingFolder) -> Vec<u8> {
     let mut archive = Archive::new();
-    for _ in 0..random.below(12) {
-        let (name, mode) = (random.name(), random.next() as u32 & 0o7777);
-        archive = match random.below(14) {
+    for _ in 0..choices.below(12) {
+        let (name, mode) = (name(choices), choices.below(0o10000) as u32);
+        archive = match choices.below(14) {
             0..=3 => archive.entry(&name, EntryType::Directory, mode, "", b""),
-            4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; random.below(2000)]),
-            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &random.target(staging), b""),
-            9 | 10 => archive.entry(&name, EntryType::Link, mode, &random.target(staging), b""),
-            11 => archive.entry(&name, random_kind(random), mode, "", b""),
+            4..=6 => archive.entry(&name, EntryType::Regular, mode, "", &vec![b'x'; choices.below(2000)]),
+            7 | 8 => archive.entry(&name, EntryType::Symlink, mode, &target(choices, staging), b""),
+            9 | 10 => archive.entry(&name, EntryType::Link, mode, &target(choices, staging), b""),
+            11 => archive.entry(&name, kind(choices), mode, "", b""),
             12 => {
-                let path = random.target(staging);
+                let path = target(choices, staging);
                 let records: [(&str, &[u8]); 3] =
                     [("path", path.as_bytes()), ("SCHILY.xattr.user.x", b"y"), ("mtime", b"-1.5")];
-                archive.pax(&records[..1 + random.below(3)]).file(&name, b"pax")
+                archive.pax(&records[..1 + choices.below(3)]).file(&name, b"pax")
             }
             _ => {
-                let size = (random.below(1 << 20)).to_string();
-                let map = format!("{},3", random.below(4096));
+                let size = choices.below(1 << 20).to_string();
+                let map = format!("{},3", choices.below(4096));
                 archive
                     .pax(&[("GNU.sparse.size", size.as_bytes()), ("GNU.sparse.map", map.as_bytes())])
                     .file(&name, b"abc")
             }
         };
     }
-    let mut bytes = if random.one_in(10) { archive.0 } else { archive.done() };
-    if random.one_in(4) {
-        change_bytes(random, &mut bytes);
+    let mut bytes = if choices.one_in(10) { archive.0 } else { archive.done() };
+    if choices.one_in(4) {
+        change_bytes(choices, &mut bytes);
     }
-    match random.below(8) {
-        0 => bytes = zstd::encode_all(bytes.as_slice(), 1).unwrap_or_default(),
-        1 => {
+    match choices.below(8) {
+        6 => bytes = zstd::encode_all(bytes.as_slice(), 1).unwrap_or_default(),
+        7 => {
             let mut encoder = flate2::read::GzEncoder::new(bytes.as_slice(), flate2::Compression::fast());
             let mut packed = Vec::new();
             std::io::Read::read_to_end(&mut encoder, &mut packed).unwrap();
@@ -100,29 +72,29 @@ fn layer(random: &mut Random, staging: &StagingFolder) -> Vec<u8> {
         }
         _ => {}
     }
-    if random.one_in(12) {
-        change_bytes(random, &mut bytes);
+    if choices.one_in(12) {
+        change_bytes(choices, &mut bytes);
     }
-    if random.one_in(12) {
-        bytes.truncate(random.below(bytes.len() + 1));
+    if choices.one_in(12) {
+        bytes.truncate(choices.below(bytes.len() + 1));
     }
     bytes
 }
 
-fn random_kind(random: &mut Random) -> EntryType {
-    EntryType::new(*random.pick(&[&b'3', &b'4', &b'6', &b'7', &b'S', &b'g', &b'Z', &b'V']))
+fn kind(choices: &mut Choices<'_>) -> EntryType {
+    EntryType::new(b"3467SgZV"[choices.below(8)])
 }
 
 /// Changes bytes, and corrects the checksum half of the time: without it, nothing after a header is reached.
-fn change_bytes(random: &mut Random, bytes: &mut [u8]) {
+fn change_bytes(choices: &mut Choices<'_>, bytes: &mut [u8]) {
     if bytes.is_empty() {
         return;
     }
-    for _ in 0..1 + random.below(4) {
-        let place = random.below(bytes.len());
-        bytes[place] = random.next() as u8;
+    for _ in 0..1 + choices.below(4) {
+        let place = choices.below(bytes.len());
+        bytes[place] = choices.byte();
         let start = place / 512 * 512;
-        if random.one_in(2)
+        if choices.one_in(2)
             && let Some(block) = bytes.get_mut(start..start + 512)
         {
             block[148..156].fill(b' ');
@@ -156,38 +128,43 @@ fn inspect(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
+/// Unpacks layers, and returns what is in the root if they are valid.
+fn unpacked(staging: &StagingFolder, layers: &[&[u8]]) -> Option<Vec<String>> {
+    let done = staging.unpack(layers, None);
+    staging.assert_untouched();
+    let mut found = Vec::new();
+    inspect(&staging.root(), &mut found);
+    found.sort();
+    done.ok().map(|()| found)
+}
+
 #[test]
 fn nothing_leads_out_and_nothing_unexpected_is_created() {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let (rounds, first) =
-        (number("CODEBRIDGE_FUZZ_ROUNDS").unwrap_or(ROUNDS), number("CODEBRIDGE_FUZZ_SEED").unwrap_or(1));
-    let mut unpacked = 0;
-    for seed in first..first + rounds {
+    let valid = std::cell::Cell::new((0_u64, 0_u64));
+    fuzz("layers", &[], |bytes| {
         let staging = StagingFolder::new();
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let layers: Vec<_> = (0..1 + random.below(3)).map(|_| layer(&mut random, &staging)).collect();
+        let mut choices = Choices::new(bytes);
+        let layers: Vec<_> = (0..1 + choices.below(3)).map(|_| layer(&mut choices, &staging)).collect();
         let layers: Vec<_> = layers.iter().map(Vec::as_slice).collect();
-        let checked = std::panic::catch_unwind(|| {
-            let done = staging.unpack(&layers, None);
-            staging.assert_untouched();
-            let mut found = Vec::new();
-            inspect(&staging.root(), &mut found);
-            if done.is_err() {
-                return 0;
-            }
-            // The same layers give the same image, in whatever order a folder lists its names.
-            fs::remove_dir_all(staging.root()).unwrap();
-            fs::create_dir(staging.root()).unwrap();
-            staging.unpack(&layers, None).unwrap();
-            let mut again = Vec::new();
-            inspect(&staging.root(), &mut again);
-            found.sort();
-            again.sort();
-            assert_eq!(found, again);
-            1
-        });
-        unpacked += checked.unwrap_or_else(|_| panic!("with CODEBRIDGE_FUZZ_SEED={seed}"));
-    }
+        let found = unpacked(&staging, &layers);
+        let (all, some) = valid.get();
+        valid.set((all + 1, some + u64::from(found.is_some())));
+        let Some(found) = found else { return };
+        // The same layers give the same image, in whatever order a folder lists its names.
+        fs::remove_dir_all(staging.root()).unwrap();
+        fs::create_dir(staging.root()).unwrap();
+        assert_eq!(Some(found), unpacked(&staging, &layers));
+    });
     // Without any valid archive, only the first check would be tested.
-    assert!(rounds < ROUNDS || unpacked * 20 > rounds, "{unpacked} of {rounds}");
+    let (all, some) = valid.get();
+    assert!(some * 20 > all, "{some} of {all} are valid");
+}
+
+/// Any bytes as an archive.
+#[test]
+fn archives_never_lead_out_of_the_root() {
+    fuzz("archives", &["ustar", "././@LongLink", "\x1f\u{8b}", "path="], |bytes| {
+        let staging = StagingFolder::new();
+        unpacked(&staging, &[bytes]);
+    });
 }

@@ -166,7 +166,7 @@ impl Candidate {
                 let info = self.engine.clone().unwrap_or(Err(Refusal::NotInstalled));
                 let info = match (info, self.target.kind) {
                     // podman on a hybrid host answers only with another low-level runtime.
-                    (Err(Refusal::HybridCgroups), RuntimeKind::Podman) => {
+                    (Err(Refusal::HybridCgroups), RuntimeKind::Podman) if id.address.is_usual() => {
                         id.oci_runtime =
                             Some(exec::find_program(Path::new("runc")).ok_or(Refusal::HybridCgroups)?);
                         ask_engine(&EngineDriver::new(id.clone()), COMMAND_LIMIT).await?
@@ -258,7 +258,8 @@ pub(super) fn with_path(mut env: Vec<(String, String)>) -> Vec<(String, String)>
 /// Returns another mode that a refusal suggests.
 fn other_mode(runtime: &RuntimeId, refusal: &Refusal) -> Option<RuntimeId> {
     let hybrid = *refusal == Refusal::HybridCgroups && runtime.kind == RuntimeKind::Podman;
-    if !hybrid || runtime.oci_runtime.is_some() {
+    // A client of a service cannot choose what the service starts.
+    if !hybrid || runtime.remote || runtime.oci_runtime.is_some() {
         return None;
     }
     // crun, podman's default, refuses here; runc does not.
@@ -318,7 +319,7 @@ async fn ensure_image(driver: &EngineDriver, reference: &str) -> Result<String, 
 /// Returns the refusal for a command that did not run at all.
 fn refusal_of(error: &ExecError) -> Refusal {
     match error {
-        ExecError::Start { source, .. } => Refusal::NotExecutable { message: source.to_string() },
+        ExecError::Start { source, .. } => Refusal::of_start(source),
         ExecError::TimedOut { .. } => Refusal::TimedOut { message: error.to_string() },
         _ => Refusal::Other { message: error.to_string() },
     }
@@ -409,4 +410,20 @@ async fn run_probe(
         tracing::warn!(%error, "could not remove a probe sandbox");
     }
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_service_starts_is_not_chosen_by_its_client() {
+        let target = Target { kind: RuntimeKind::Podman, connection: Some("far".into()) };
+        let id = RuntimeId { remote: true, ..RuntimeId::at(&target, "/usr/bin/podman", CgroupMode::Direct) };
+        assert_eq!(other_mode(&id, &Refusal::HybridCgroups), None);
+        // Earlier versions recorded sandboxes with a choice that such a client refuses.
+        let recorded = RuntimeId { oci_runtime: Some("/usr/sbin/runc".into()), ..id };
+        let command = EngineDriver::new(recorded).engine().arg("ps");
+        assert_eq!(command.to_string(), "/usr/bin/podman --connection far ps");
+    }
 }

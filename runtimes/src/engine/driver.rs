@@ -54,8 +54,10 @@ impl EngineDriver {
             None => command,
         };
         match &self.id.oci_runtime {
-            Some(path) => command.arg("--runtime").arg(path),
-            None => command,
+            // Clients of a service do not have the option:
+            // <https://docs.podman.io/en/latest/markdown/podman.1.html#runtime-value>
+            Some(path) if !self.id.remote => command.arg("--runtime").arg(path),
+            _ => command,
         }
     }
 

@@ -8,6 +8,8 @@ mod desktop;
 mod dialect;
 mod driver;
 mod export;
+#[cfg(test)]
+mod fuzz;
 mod info;
 mod plan;
 mod skeleton;

@@ -97,7 +97,7 @@ impl fmt::Display for FailedCommand {
 pub enum ExecError {
     #[error("could not start `{command}`: {source}")]
     Start { command: CommandLine, source: io::Error },
-    #[error("`{command}` did not end within {limit:?}: {stderr_tail}")]
+    #[error("`{command}` did not end within {limit:?}{}", after_colon(.stderr_tail))]
     TimedOut {
         command: CommandLine,
         limit: Duration,
@@ -108,6 +108,11 @@ pub enum ExecError {
     Failed(Box<FailedCommand>),
     #[error("could not read the output of `{command}`: {source}")]
     Read { command: CommandLine, source: io::Error },
+}
+
+/// Returns a message as the end of a sentence; nothing when it is empty.
+pub(crate) fn after_colon(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
 /// Runs a helper command to its end. After `limit` it is terminated, and that is an error.

@@ -59,13 +59,15 @@ pub(crate) struct PodProbe {
 /// What a look at a pod shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Nothing is known to be wrong.
-    Fine,
+    /// Nothing is known to be wrong with it, on this node.
+    Fine(String),
+    /// This node has not taken it yet.
+    Untaken(String),
     Trouble(Refusal),
     /// There is no such pod, or it is being deleted.
     Missing,
-    /// The cluster did not say.
-    Unknown,
+    /// The cluster did not say, for this reason.
+    Unknown(Refusal),
 }
 
 impl PodProbe {
@@ -122,15 +124,37 @@ impl KubeDriver {
 
     /// Looks at the pod of a sandbox. `patient` while it may still find a node.
     pub(crate) async fn look(&self, name: &str, patient: bool) -> Look {
-        let Ok(done) = self.request(["get", "pod", name, "--output=json"]).await else {
-            return Look::Unknown;
+        let done = match self.request(["get", "pod", name, "--output=json"]).await {
+            Ok(done) => done,
+            Err(error) => return Look::Unknown(self.refusal_of(&error)),
+        };
+        let unknown = || {
+            let end = End::Exited(done.status.code().unwrap_or(-1));
+            Look::Unknown(self.explain(end, &done.stderr_text()))
         };
         if done.status.success() {
-            let Some(pod) = messages::parse_pod(&done.stdout) else { return Look::Unknown };
-            let fine = if pod.is_ending() { Look::Missing } else { Look::Fine };
+            let Some(pod) = messages::parse_pod(&done.stdout) else { return unknown() };
+            let fine = match () {
+                () if pod.is_ending() => Look::Missing,
+                () if pod.is_untaken() => Look::Untaken(pod.node()),
+                () => Look::Fine(pod.node()),
+            };
             return pod.trouble(patient).map_or(fine, Look::Trouble);
         }
-        if messages::parse_missing_pod(&done.stderr).is_some() { Look::Missing } else { Look::Unknown }
+        if messages::parse_missing_pod(&done.stderr).is_some() { Look::Missing } else { unknown() }
+    }
+
+    /// Returns why a pod does not answer that was asked in vain. A cluster may notice only after a minute that a node is lost.
+    pub(crate) async fn why_silent(&self, name: &str) -> Refusal {
+        match self.look(name, false).await {
+            Look::Trouble(refusal) => refusal,
+            Look::Missing => self.why_deleted(name).await,
+            Look::Fine(node) | Look::Untaken(node) => Refusal::NodeLost { node, pod: name.into() },
+            Look::Unknown(refusal) => {
+                let message = format!("pod {name} does not answer, and the API server does not say why");
+                Refusal::Other { message: format!("{message}: {refusal}") }
+            }
+        }
     }
 
     /// Returns why a pod that was there is gone.

@@ -145,7 +145,7 @@ impl KubeDriver {
     /// Returns the refusal for a command that failed, or did not run to its end.
     pub(crate) fn refusal_of(&self, error: &ExecError) -> Refusal {
         match error {
-            ExecError::Start { source, .. } => Refusal::NotExecutable { message: source.to_string() },
+            ExecError::Start { source, .. } => Refusal::of_start(source),
             ExecError::Failed(failed) => {
                 self.explain(End::Exited(failed.status.code().unwrap_or(-1)), &failed.stderr_tail)
             }

@@ -125,6 +125,8 @@ struct Status {
     reason: String,
     #[serde(default)]
     message: String,
+    /// When the kubelet of its node took it.
+    start_time: Option<String>,
     #[serde(default)]
     conditions: Vec<Condition>,
     #[serde(default)]
@@ -210,10 +212,20 @@ impl Pod {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// Returns the node that it was given to, by a name fit to be shown.
+    pub(crate) fn node(&self) -> String {
+        exec::visible_line(&self.spec.node_name)
+    }
+
+    /// Returns whether it was given to a node that has not taken it yet. A node that works takes it at once.
+    pub(crate) fn is_untaken(&self) -> bool {
+        !self.spec.node_name.is_empty() && self.status.phase == "Pending" && self.status.start_time.is_none()
+    }
+
     /// Returns why it does not run; None when nothing is known to be wrong. `patient` while a node may still be found for it, or
     /// its image may still come.
     pub(crate) fn trouble(&self, patient: bool) -> Option<Refusal> {
-        let Status { phase, reason, message, conditions, container_statuses } = &self.status;
+        let Status { phase, reason, message, conditions, container_statuses, .. } = &self.status;
         let pod = &self.metadata.name;
         let line = |text: &str| exec::visible_line(text);
         let disrupted = conditions.iter().find(|it| it.kind == "DisruptionTarget" && it.status == "True");
@@ -245,10 +257,7 @@ impl Pod {
         let lost = phase == "Running"
             && container.state.running.is_some()
             && ready.is_some_and(|it| it.status != "True" && it.reason != "ContainersNotReady");
-        lost.then(|| {
-            let message = format!("node {} of pod {pod} does not answer", line(&self.spec.node_name));
-            Refusal::Other { message }
-        })
+        lost.then(|| Refusal::NodeLost { node: self.node(), pod: line(pod) })
     }
 
     fn trouble_of_waiting(&self, container: &Container, waiting: &Reason, patient: bool) -> Option<Refusal> {
@@ -364,9 +373,22 @@ mod tests {
     fn a_node_that_is_gone_is_named() {
         let lost = r#"{"phase":"Running","conditions":[{"type":"Ready","status":"False"}],
             "containerStatuses":[{"image":"x","state":{"running":{"startedAt":"2026-11-23T04:33:29Z"}}}]}"#;
-        let message = "node n1 of pod p does not answer";
-        assert_eq!(trouble(lost, false), Some(Refusal::Other { message: message.into() }));
+        assert_eq!(trouble(lost, false), Some(Refusal::NodeLost { node: "n1".into(), pod: "p".into() }));
         assert_eq!(trouble(&lost.replace("False", "True"), false), None);
+    }
+
+    #[test]
+    fn a_pod_that_its_node_has_not_taken_is_known() {
+        let is_untaken = |node: &str, status: &str| {
+            let pod = format!(r#"{{"spec":{{"nodeName":"{node}"}},"status":{status}}}"#);
+            parse_pod(pod.as_bytes()).unwrap().is_untaken()
+        };
+        let (given, taken) =
+            (r#"{"phase":"Pending"}"#, r#"{"phase":"Pending","startTime":"2026-11-23T04:33:29Z"}"#);
+        assert!(is_untaken("n1", given));
+        assert!(!is_untaken("", given), "the scheduler has not chosen a node yet");
+        assert!(!is_untaken("n1", taken));
+        assert!(!is_untaken("n1", r#"{"phase":"Running"}"#));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! `machine` what podman says of its machines, `kube` what kubectl and the status of pods say.
 
 pub(crate) mod engine;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod kube;
 pub(crate) mod machine;
 pub(crate) mod oci;

@@ -37,9 +37,9 @@ impl IdMaps {
     pub(crate) fn of_this_user(user: User, as_owner: bool) -> (Self, Supply) {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if uid.is_root() {
-            let outside = User { uid: ROOT_RANGE_START + user.uid, gid: ROOT_RANGE_START + user.gid };
-            let in_range = user.uid < RANGE_SIZE && user.gid < RANGE_SIZE;
-            return (Self::as_root(user), if in_range { Supply::Mapped(outside) } else { Supply::Copied });
+            let maps = Self::as_root(user);
+            let User { uid, gid } = maps.user;
+            return (maps, Supply::Mapped(User { uid: ROOT_RANGE_START + uid, gid: ROOT_RANGE_START + gid }));
         }
         let name = user_name(uid.as_raw());
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -74,7 +74,13 @@ impl IdMaps {
 
     fn as_root(user: User) -> Self {
         let range = Range { inside: 0, outside: ROOT_RANGE_START, size: RANGE_SIZE };
-        Self { uids: vec![range], gids: vec![range], user }
+        // The last id takes the place of those beyond the range.
+        let inside = |id: u32| id.min(RANGE_SIZE - 1);
+        Self {
+            uids: vec![range],
+            gids: vec![range],
+            user: User { uid: inside(user.uid), gid: inside(user.gid) },
+        }
     }
 
     /// Maps 0 to ourselves and everything else to subordinate ids; the sandbox's process gets only subordinate ids.
@@ -83,15 +89,10 @@ impl IdMaps {
             let size = size.min(RANGE_SIZE - 1);
             vec![Range { inside: 0, outside: own, size: 1 }, Range { inside: 1, outside: start, size }]
         };
-        let covered = |id: u32, (_, size): (u32, u32)| id <= size.min(RANGE_SIZE - 1);
         // A short range does not contain 65534; its last id is used by nobody either.
-        let uid_inside = if covered(user.uid, subuids) { user.uid } else { subuids.1 };
-        let gid_inside = if covered(user.gid, subgids) { user.gid } else { subgids.1 };
-        Self {
-            uids: map(uid, subuids),
-            gids: map(gid, subgids),
-            user: User { uid: uid_inside, gid: gid_inside },
-        }
+        let inside = |id: u32, (_, size): (u32, u32)| id.min(size.min(RANGE_SIZE - 1));
+        let user = User { uid: inside(user.uid, subuids), gid: inside(user.gid, subgids) };
+        Self { uids: map(uid, subuids), gids: map(gid, subgids), user }
     }
 
     /// Maps only ourselves, as 0 inside: the kernel allows no other map without privileges, and the runtimes no other id. Without
@@ -103,7 +104,7 @@ impl IdMaps {
 
     /// Returns whether a group exists inside, for mounts that need it.
     pub(crate) fn has_gid(&self, gid: u32) -> bool {
-        self.gids.iter().any(|range| (range.inside..range.inside + range.size).contains(&gid))
+        self.gids.iter().any(|range| gid.checked_sub(range.inside).is_some_and(|at| at < range.size))
     }
 
     /// Returns the maps of uids and gids for `config.json`.
@@ -154,5 +155,78 @@ mod tests {
     fn root_maps_no_host_id() {
         let maps = IdMaps::as_root(NOBODY);
         assert!(maps.uids.iter().chain(&maps.gids).all(|range| range.outside >= ROOT_RANGE_START));
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use codebridge_fuzz::{Choices, fuzz};
+
+    use super::*;
+
+    /// Where a range goes on the other side.
+    fn image(range: &Range) -> (u64, u64) {
+        (range.outside.into(), u64::from(range.outside) + u64::from(range.size))
+    }
+
+    /// Checks that a map is one to one, that it maps to nothing else than `allowed`, and has the id.
+    fn check(map: &[Range], allowed: &[(u32, u32)], id: u32) {
+        for (at, range) in map.iter().enumerate() {
+            let (start, end) = image(range);
+            let is_in = |(first, size): &(u32, u32)| {
+                start >= u64::from(*first) && end <= u64::from(*first) + u64::from(*size)
+            };
+            assert!(
+                end <= u64::from(u32::MAX) && allowed.iter().any(is_in),
+                "{range:?} is not in {allowed:?}"
+            );
+            for other in &map[..at] {
+                let (other_start, other_end) = image(other);
+                assert!(end <= other_start || other_end <= start, "{map:?} maps to one id twice");
+                let apart =
+                    range.inside >= other.inside + other.size || other.inside >= range.inside + range.size;
+                assert!(apart, "{map:?} maps one id twice");
+            }
+        }
+        let holds = |range: &Range| id.checked_sub(range.inside).is_some_and(|at| at < range.size);
+        assert!(map.iter().any(holds), "{id} is not in {map:?}");
+    }
+
+    #[test]
+    fn id_maps_are_one_to_one_and_within_their_ranges() {
+        fuzz("id_maps", &[], |bytes| {
+            let mut choices = Choices::new(bytes);
+            let mut id = || match choices.below(4) {
+                0 => choices.below(3) as u32,
+                1 => 65_533 + choices.below(5) as u32,
+                2 => 99_990 + choices.below(20) as u32,
+                _ => choices.below(usize::try_from(u32::MAX).unwrap()) as u32,
+            };
+            let user = User { uid: id(), gid: id() };
+            let own = (id(), id());
+            let text = format!("ann:{}:{}\nann:{}:{}\n", id(), id(), id(), id());
+            let ranges: Vec<_> = parse_subids(&text, Some("ann"), 1).collect();
+            let root = IdMaps::as_root(user);
+            let range = [(ROOT_RANGE_START, RANGE_SIZE)];
+            check(&root.uids, &range, root.user.uid);
+            check(&root.gids, &range, root.user.gid);
+            let single = IdMaps::single(own.0, own.1);
+            check(&single.uids, &[(own.0, 1)], single.user.uid);
+            let Some(range) = ranges.first().copied() else { return };
+            // The kernel refuses a map with an id of ours that is also a subordinate one.
+            let is_own = |id: u32| id.checked_sub(range.0).is_some_and(|at| at < range.1);
+            if is_own(own.0) || is_own(own.1) {
+                return;
+            }
+            let (uids, gids) = ((own.0, range), (own.1, range));
+            let shared = IdMaps::with_subids(user, uids, gids);
+            let owner = IdMaps::as_owner(user, uids, gids);
+            assert!(owner.as_ref().is_none_or(|maps| maps.user == user));
+            for maps in [Some(shared), owner].into_iter().flatten() {
+                check(&maps.uids, &[(own.0, 1), range], maps.user.uid);
+                check(&maps.gids, &[(own.1, 1), range], maps.user.gid);
+                assert!(maps.has_gid(maps.user.gid));
+            }
+        });
     }
 }

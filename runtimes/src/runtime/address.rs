@@ -88,6 +88,11 @@ impl Address {
         self.connection.as_ref().or_else(context).map(String::as_str)
     }
 
+    /// Whether nothing selects an engine: the client uses what it uses by itself.
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Returns the changes to a command's environment: each variable with its value, or None to remove it.
     pub(crate) fn environment(
         &self,

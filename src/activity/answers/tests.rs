@@ -57,6 +57,13 @@ fn form() -> Question {
     Question { server: "s".into(), method: "elicitation/create".into(), params: Some(params) }
 }
 
+/// Asks, and looks whether the question waits.
+fn pending(answers: &dyn Answers) -> Answering<'_> {
+    let mut asked = answers.answer(form());
+    assert!((&mut asked).now_or_never().is_none());
+    asked
+}
+
 fn accept() -> GivenAnswer {
     GivenAnswer::Accept([("yes".to_owned(), json!(true))].into_iter().collect())
 }
@@ -67,8 +74,7 @@ async fn who_answers_first_wins_and_the_other_question_is_withdrawn() {
     let run = begin(&activity);
     let client = Arc::<Client>::default();
     let answers = run.reporter().answers(Arc::clone(&client) as Arc<dyn Answers>);
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let asked = pending(&*answers);
     let waiting = activity.questions();
     assert_eq!((waiting.len(), &*waiting[0].message, waiting[0].client_is_asked), (1, "really?", true));
     assert_eq!(activity.runs()[0].questions, 1);
@@ -77,8 +83,7 @@ async fn who_answers_first_wins_and_the_other_question_is_withdrawn() {
     assert_eq!((client.open_dialogs(), activity.questions().len()), (0, 0));
     assert_eq!(activity.answer(&waiting[0].id, GivenAnswer::Decline, "ada"), Err(AnswerError::Gone));
 
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let asked = pending(&*answers);
     let waiting = activity.questions();
     client.answer_last(Ok(json!({ "action": "decline" })));
     assert_eq!(asked.await.unwrap(), json!({ "action": "decline" }));
@@ -94,8 +99,7 @@ async fn a_client_that_cannot_be_asked_is_answered_by_who_attends_and_else_at_on
     assert!(answers.answer(form()).now_or_never().unwrap().is_err());
     let attendance = activity.attend();
     assert!(answers.offers().elicitation);
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let mut asked = pending(&*answers);
     let waiting = activity.questions();
     assert!(!waiting[0].client_is_asked);
     // A page that is loaded again attends again: the question stays.
@@ -117,8 +121,7 @@ async fn a_question_that_nobody_answers_is_refused_after_a_while() {
     let client = Arc::new(NoAnswers::default());
     let limit = Duration::from_millis(50);
     let answers = SharedAnswers { limit, ..SharedAnswers::new(client, activity.clone(), run.run()) };
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let asked = pending(&answers);
     assert!(asked.await.is_err());
     assert_eq!(activity.questions(), []);
 }
@@ -129,13 +132,11 @@ async fn a_client_that_fails_leaves_the_question_to_who_attends() {
     let run = begin(&activity);
     let client = Arc::<Client>::default();
     let answers = run.reporter().answers(Arc::clone(&client) as Arc<dyn Answers>);
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let asked = pending(&*answers);
     client.answer_last(Err(Refusal::unanswered("gone")));
     assert!(asked.await.is_err(), "nobody attends");
     let _attendance = activity.attend();
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let mut asked = pending(&*answers);
     client.answer_last(Err(Refusal::unanswered("gone")));
     assert!((&mut asked).now_or_never().is_none());
     activity.answer(&activity.questions()[0].id, accept(), "ada").unwrap();
@@ -148,8 +149,7 @@ async fn a_withdrawn_question_is_not_shown_any_more() {
     let run = begin(&activity);
     let _attendance = activity.attend();
     let answers = run.reporter().answers(Arc::new(NoAnswers::default()));
-    let mut asked = answers.answer(form());
-    assert!((&mut asked).now_or_never().is_none());
+    let asked = pending(&*answers);
     let mut changes = activity.changes();
     changes.mark_unchanged();
     drop(asked);

@@ -243,8 +243,8 @@ class Bookkeeping(InterruptTest):
                 deadline = time.perf_counter() + 0.002 + chance.random() * 0.001
                 while time.perf_counter() < deadline:
                     pass
-                guest.interrupt(number)
-                self.assertEqual(guest.finish(number).status, "interrupted")
+                # Again where Python itself drops one: in a callback of a weak reference.
+                self.assertEqual(guest.interrupt_until_done(number).status, "interrupted")
                 guest.run("for task in asyncio.all_tasks() - {asyncio.current_task()}: task.cancel()\nawait asyncio.sleep(0)")
 
     def test_in_a_question_to_the_host(self):

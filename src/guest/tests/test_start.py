@@ -42,6 +42,13 @@ class Waiting(unittest.TestCase):
                 self.assertEqual(guest.run("await __import__('asyncio').sleep(0)\n6 * 7").out, "42\n")
                 self.assertEqual(guest.run("[n for n in dir() if 'asyncio' in n]").out, "[]\n")
 
+    def test_process_1_answers_also_while_code_runs(self):
+        with Guest() as guest:
+            guest.start("import time\nwhile True: time.sleep(0.01)")
+            for count in range(1, 3):
+                guest.send(b"L", 2)
+                guest.until(lambda: guest.frames.count((b"L", 2, 0)) == count)
+
 
 if __name__ == "__main__":
     unittest.main()

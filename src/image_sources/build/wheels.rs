@@ -95,18 +95,27 @@ fn pin(wheels: &Path) -> Result<String, BuildError> {
         let path = entry.map_err(BuildError::io("read the folder", wheels))?.path();
         let content = fs::read(&path).map_err(BuildError::io("read", &path))?;
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut parts = file.split('-');
-        let (Some(name), Some(version)) = (parts.next(), parts.next()) else {
-            return Err(BuildError::Wheel(file));
-        };
+        let Some((name, version)) = parse_wheel_name(&file) else { return Err(BuildError::Wheel(file)) };
         let digest = Digest::of(&content);
-        let name = package_name(name);
         lines.push(format!("{name}=={version} --hash=sha256:{}  # {}", digest.hex(), content.len()));
     }
     lines.sort_unstable();
     let head =
         "# Written by `codebridge image build --update`: versions and digests, and the bytes of each file.";
     Ok(format!("{head}\n{}\n", lines.join("\n")))
+}
+
+/// Returns package and version of a wheel, of which its file is named
+/// (<https://packaging.python.org/en/latest/specifications/binary-distribution-format/>). The index has chosen the name, and both
+/// become part of a line that pip reads.
+fn parse_wheel_name(file: &str) -> Option<(String, &str)> {
+    let mut parts = file.strip_suffix(".whl")?.split('-');
+    let (name, version) = (parts.next()?, parts.next()?);
+    let is_plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+!".contains(&byte))
+    };
+    let package = package_name(name);
+    (is_plain(name) && is_plain(version) && !package.is_empty()).then_some((package, version))
 }
 
 struct Pip<'a> {
@@ -143,6 +152,37 @@ fn remove_scripts(target: &Path) -> Result<(), BuildError> {
         fs::write(&record, lines.join("\n") + "\n").map_err(BuildError::io("write", &record))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod fuzz {
+    use codebridge_fuzz::fuzz;
+
+    use super::*;
+
+    #[test]
+    fn names_of_wheels_become_plain_pins() {
+        fuzz(
+            "names_of_wheels",
+            &["-", "-py3-none-any.whl", " --index-url=", "\n", "../", "1.0+cpu", "1!2"],
+            |bytes| {
+                let file = String::from_utf8_lossy(bytes);
+                let Some((name, version)) = parse_wheel_name(&file) else { return };
+                let line = format!("{name}=={version} --hash=sha256:00  # 1");
+                assert!(
+                    !name.is_empty() && !name.starts_with('-') && !name.contains(['/', '\\', '.']),
+                    "{name:?}"
+                );
+                assert!(
+                    !version.contains(|c: char| !c.is_ascii_graphic() || "-/\\;#=".contains(c)),
+                    "{version:?}"
+                );
+                let read = parse_requirements(&line);
+                assert_eq!((read.len(), read[0].name.as_str()), (1, &*format!("{name}=={version}")));
+                assert_eq!(without_digests(&line), format!("{name}=={version}\n"));
+            },
+        );
+    }
 }
 
 #[cfg(test)]

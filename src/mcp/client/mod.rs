@@ -11,6 +11,8 @@
 
 mod answer;
 mod envelope;
+#[cfg(test)]
+mod fuzz;
 mod inbox;
 mod initialize;
 mod message;

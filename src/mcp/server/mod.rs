@@ -1,5 +1,7 @@
 //! The server's end of MCP: the transport over lines, which reads what clients send.
 
+#[cfg(test)]
+mod fuzz;
 mod message;
 mod order;
 mod parse;

@@ -153,11 +153,6 @@ impl ServerAccess {
         !self.denied_shares.iter().any(|denied| denied == target)
     }
 
-    /// Whether the audit log records its runs.
-    pub(in crate::session) fn is_recorded(&self) -> bool {
-        self.upstream.is_recorded()
-    }
-
     pub(in crate::session) fn transfers(&self) -> &Arc<Transfers> {
         &self.transfers
     }
@@ -486,3 +481,6 @@ impl From<UpstreamError> for QuestionError {
         Self { kind, message }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,16 +27,20 @@ const LONGEST_PRESENT: usize = 128;
 const MOST_COPIED: u64 = 512 << 20;
 const MOST_COPIED_COMPILED: u64 = 1 << 30;
 
-/// The packages of a session. Without a folder, nothing can be added to it.
+const NOT_IN_PODS: &str = "pods cannot install packages; use an image that has them";
+
 /// Whether code may have a package, once that is decided.
 pub(super) type Allowing<'a> = BoxFuture<'a, Result<(), QuestionError>>;
 
+/// The packages of a session. Without a folder, nothing can be added to it.
 #[derive(Debug)]
 pub(in crate::session) struct SessionPackages {
     service: Arc<PackageService>,
     /// The image, for messages.
     image: String,
     place: Result<Place, String>,
+    /// Why no session of this runtime can have any, whatever the settings allow.
+    never: Option<&'static str>,
     /// What the session said of its Python first: it cannot change.
     python: OnceLock<ImagePython>,
     /// One installation at a time.
@@ -63,11 +67,11 @@ impl SessionPackages {
         spec: &mut SandboxSpec,
         instance: &Arc<Instance>,
     ) -> Self {
-        let has_folders = driver.share_mechanism(spec.user) != ShareMechanism::None;
-        let place = match (service.is_used(), has_folders) {
+        let never = (driver.share_mechanism(spec.user) == ShareMechanism::None).then_some(NOT_IN_PODS);
+        let place = match (service.is_used(), never) {
             (false, _) => Err("no packages are allowed".into()),
-            (true, false) => Err("pods cannot install packages: use an image that has them".into()),
-            (true, true) => service.open_session().map_err(|error| {
+            (true, Some(why)) => Err(why.into()),
+            (true, None) => service.open_session().map_err(|error| {
                 tracing::warn!(error = error.for_operator(), "sessions cannot have packages");
                 error.to_string()
             }),
@@ -81,7 +85,7 @@ impl SessionPackages {
         let service = Arc::clone(service);
         // Code in the sandbox does not learn paths of the host.
         let image = if image.contains(":/") { "the image".to_owned() } else { image };
-        Self { service, image, place, python: OnceLock::new(), turn: Mutex::default() }
+        Self { service, image, place, never, python: OnceLock::new(), turn: Mutex::default() }
     }
 
     /// Learns what copies the sandbox has, when it is on an engine elsewhere.
@@ -96,7 +100,8 @@ impl SessionPackages {
         let hint = distribution_of(&missing.module).map(|package| {
             let recipe = recipe_with(&package)
                 .map(|name| format!("; the image `{name}` of `codebridge image build` has it"));
-            let (image, how) = (&self.image, self.service.hint(&package));
+            let how = self.never.map_or_else(|| self.service.hint(&package), str::to_owned);
+            let image = &self.image;
             format!("hint: {image} does not have the package {package}: {how}{}", recipe.unwrap_or_default())
         });
         Answer::work(move || ok(&hint))
@@ -165,7 +170,12 @@ impl SessionPackages {
             present,
             added,
         };
-        let Some(plan) = self.service.plan(request)? else { return Ok((Vec::new(), Vec::new())) };
+        let plan = match (self.service.plan(request), self.never) {
+            (Ok(None), _) => return Ok((Vec::new(), Vec::new())),
+            (_, Some(why)) => return Err(InstallError::Unavailable(why.into())),
+            (Ok(Some(plan)), None) => plan,
+            (Err(error), None) => return Err(error),
+        };
         let place = self.place.as_ref().map_err(|why| InstallError::Unavailable(why.clone()))?;
         let Installed { set, mut notices } = self.service.provide(&plan, report).await?;
         let Some(set) = set else { return Ok((Vec::new(), notices)) };

@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::{Artifact, ArtifactError, Artifacts, Origin, Staged};
+use crate::reason::reason;
 use crate::session::questions::{ArtifactPart, NewArtifact, QuestionError, Transfer, ok};
 
 /// Artifacts that one session saves at once.
@@ -181,7 +182,7 @@ impl Transfers {
         let mut answer = vec![0; start + usize::try_from(length).unwrap_or(0)];
         answer[..start].copy_from_slice(head.as_bytes());
         file.read_exact_at(&mut answer[start..], part.start).map_err(|error| {
-            QuestionError::plain(format!("the artifact cannot be read: {}", error.kind()))
+            QuestionError::plain(format!("the artifact cannot be read: {}", reason(&error)))
         })?;
         Ok(answer)
     }

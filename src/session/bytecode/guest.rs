@@ -12,10 +12,13 @@ use std::time::SystemTime;
 use codebridge_runtimes::RootFs;
 
 use crate::guest;
+use crate::sizes::Amount;
 
 /// The maximum number of files. The oldest are removed first.
 const MOST_FILES: usize = 16;
 const EXTENSION: &str = "code";
+/// The folder of compiled guests, in the cache folder.
+const FOLDER: &str = "guest";
 
 /// The folder of compiled guests, one file for each root.
 #[derive(Debug)]
@@ -24,9 +27,9 @@ pub(in crate::session) struct GuestBytecode {
 }
 
 impl GuestBytecode {
-    /// Returns the store in this folder. Without a folder nothing is kept.
-    pub(in crate::session) fn at(folder: Option<PathBuf>) -> Self {
-        Self { folder }
+    /// Returns the store in a cache folder. Without a folder nothing is kept.
+    pub(in crate::session) fn in_cache(cache: Option<PathBuf>) -> Self {
+        Self { folder: cache.map(|cache| cache.join(FOLDER)) }
     }
 
     pub(in crate::session) fn keeps(&self) -> bool {
@@ -48,9 +51,30 @@ impl GuestBytecode {
 
     fn path(&self, root: &RootFs) -> Option<PathBuf> {
         let mut hasher = DefaultHasher::new();
-        (guest::fingerprint(), root.to_string()).hash(&mut hasher);
-        Some(self.folder.as_ref()?.join(format!("{:016x}.{EXTENSION}", hasher.finish())))
+        root.to_string().hash(&mut hasher);
+        Some(self.folder.as_ref()?.join(format!("{}{:016x}.{EXTENSION}", own_prefix(), hasher.finish())))
     }
+}
+
+/// Returns how the names of the files of this program begin: another version has another guest.
+fn own_prefix() -> String {
+    format!("{:016x}-", guest::fingerprint())
+}
+
+/// Returns what other versions of this program have compiled. Removes it if `remove` is set.
+pub fn old_bytecode(cache: &Path, remove: bool) -> Amount {
+    let own = own_prefix();
+    let is_old = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.ends_with(EXTENSION) && !name.starts_with(&own))
+    };
+    let entries = fs::read_dir(cache.join(FOLDER)).into_iter().flatten().flatten();
+    let old: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_old).collect();
+    let amount = Amount::of(old.iter().map(PathBuf::as_path));
+    if remove {
+        old.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+    amount
 }
 
 fn write(path: &Path, code: &[u8]) -> io::Result<()> {
@@ -86,7 +110,7 @@ mod tests {
     #[test]
     fn each_root_has_its_own_code_and_the_oldest_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let bytecode = GuestBytecode::at(Some(folder.path().join("guest")));
+        let bytecode = GuestBytecode::in_cache(Some(folder.path().to_owned()));
         let root = |number: usize| RootFs::Image(format!("python:{number}"));
         assert_eq!(bytecode.load(&root(0)), None);
         for number in 0..=MOST_FILES {
@@ -101,12 +125,28 @@ mod tests {
     }
 
     #[test]
+    fn what_other_versions_have_compiled_is_old() {
+        let cache = tempfile::tempdir().unwrap();
+        let bytecode = GuestBytecode::in_cache(Some(cache.path().to_owned()));
+        bytecode.keep(&RootFs::Host, b"own");
+        assert_eq!(old_bytecode(cache.path(), false), Amount::default());
+        let old = ["0123456789abcdef-0123456789abcdef.code", "0123456789abcdef.code"];
+        let old = old.map(|name| cache.path().join(FOLDER).join(name));
+        old.iter().for_each(|path| fs::write(path, "old").unwrap());
+        assert_eq!(old_bytecode(cache.path(), false).count, 2);
+        assert!(old.iter().all(|path| path.exists()), "a look removes nothing");
+        assert_eq!(old_bytecode(cache.path(), true).count, 2);
+        assert!(!old.iter().any(|path| path.exists()));
+        assert_eq!(bytecode.load(&RootFs::Host).unwrap(), b"own");
+    }
+
+    #[test]
     fn without_a_folder_nothing_is_kept() {
-        let bytecode = GuestBytecode::at(None);
+        let bytecode = GuestBytecode::in_cache(None);
         bytecode.keep(&RootFs::Host, b"code");
         assert_eq!((bytecode.keeps(), bytecode.load(&RootFs::Host)), (false, None));
         let file = tempfile::NamedTempFile::new().unwrap();
-        let bytecode = GuestBytecode::at(Some(file.path().join("guest")));
+        let bytecode = GuestBytecode::in_cache(Some(file.path().to_owned()));
         bytecode.keep(&RootFs::Host, b"code");
         assert_eq!(bytecode.load(&RootFs::Host), None);
     }

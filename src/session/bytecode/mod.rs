@@ -6,5 +6,6 @@ mod library;
 mod packages;
 
 pub(super) use guest::GuestBytecode;
+pub use guest::old_bytecode;
 pub(super) use library::compile_library;
 pub(super) use packages::compile_packages;

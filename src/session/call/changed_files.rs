@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use codebridge_runtimes::exec::visible_line;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// Bytes of a path that the kernel takes.
 const LONGEST_PATH: usize = 4095;
@@ -118,6 +118,13 @@ fn is_hidden(path: &[u8]) -> bool {
 fn uri(session: &str, path: &[u8]) -> String {
     let session = percent_encode(session.as_bytes(), SEGMENT);
     format!("{SESSION_URIS}{session}/files/{}", percent_encode(path, PLAIN))
+}
+
+/// Returns the session and the path that a URI of a file names.
+pub fn parse_file_uri(uri: &str) -> Option<(String, Vec<u8>)> {
+    let (session, path) = uri.strip_prefix(SESSION_URIS)?.split_once("/files/")?;
+    let session = percent_decode_str(session).decode_utf8().ok()?.into_owned();
+    Some((session, percent_decode_str(path).collect()))
 }
 
 /// A part of a file.

@@ -10,7 +10,7 @@ mod script;
 mod wording;
 
 pub use authority::Authority;
-pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS};
+pub use changed_files::{ChangedFile, ChangedFiles, FileError, FilePart, SESSION_URIS, parse_file_uri};
 pub(super) use changed_files::{PART, is_below};
 pub use example::ExampleEnd;
 pub use look::{ListedRun, Look, RunningNow};

@@ -1,5 +1,6 @@
 //! A guest: an interpreter that has started in its sandbox and knows nothing yet of the session that it is for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use codebridge_runtimes::{End, Refusal, Sandbox};
@@ -9,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::pipes::widen;
 use super::run::Early;
+use super::silence::{Traffic, Watched};
 use super::start_error::StartError;
 use crate::session::frames::{FrameError, FrameReader, FromGuest, ToGuest};
 
 const PROTOCOL: u32 = 1;
 /// Bytes that are read at once of small frames; those of large ones go where they belong. Each session has as many.
-const READ_AHEAD: usize = 16 << 10;
+const READ_AHEAD: usize = 2 << 10;
 /// How long a guest may take to say that it is there. One that is stopped never says it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long it may take to load more: a twentieth of a second, on a loaded host more.
@@ -33,7 +35,8 @@ pub(in crate::session) struct Guest {
 pub(super) struct GuestParts {
     pub(super) sandbox: Sandbox,
     pub(super) stdin: ChildStdin,
-    pub(super) reader: FrameReader<BufReader<ChildStdout>>,
+    pub(super) reader: FrameReader<BufReader<Watched<ChildStdout>>>,
+    pub(super) traffic: Arc<Traffic>,
     /// What it has printed.
     pub(super) early: Early,
 }
@@ -54,9 +57,11 @@ impl Guest {
             return Err((sandbox, StartError::Refused(Refusal::TimedOut { message })));
         };
         widen(&stdin);
+        let traffic = Arc::<Traffic>::default();
+        let stdout = Watched::new(stdout, Arc::clone(&traffic));
         let reader = FrameReader::new(BufReader::with_capacity(READ_AHEAD, stdout));
-        let mut starting =
-            Self { parts: GuestParts { sandbox, stdin, reader, early: Early::default() }, offered: None };
+        let parts = GuestParts { sandbox, stdin, reader, traffic, early: Early::default() };
+        let mut starting = Self { parts, offered: None };
         let never_starts = starting.sandbox().never_starts();
         let hello = tokio::select! {
             hello = tokio::time::timeout(limit, starting.hello(&blob)) => hello,
@@ -77,7 +82,7 @@ impl Guest {
 
     /// Writes the guest and waits until it has started.
     async fn hello(&mut self, blob: &[u8]) -> Result<(), StartError> {
-        let GuestParts { sandbox, stdin, reader, early } = &mut self.parts;
+        let GuestParts { sandbox, stdin, reader, early, .. } = &mut self.parts;
         let writing = async {
             // A failure shows at the other end of the sandbox.
             let _ = stdin.write_all(blob).await;
@@ -115,7 +120,11 @@ impl Guest {
 
     /// Has it load what most code needs, which a session that waits for it would not wait for; false if it is gone.
     pub(in crate::session) async fn load_ahead(&mut self) -> bool {
-        self.answers(true, LOADING).await
+        // Whoever watches its memory finds its processes meanwhile, for which an engine is asked.
+        self.parts.sandbox.set_busy(true);
+        let is_there = self.answers(true, LOADING).await;
+        self.parts.sandbox.set_busy(false);
+        is_there
     }
 
     async fn answers(&mut self, loads_ahead: bool, limit: Duration) -> bool {

@@ -14,6 +14,7 @@ use super::guest::{Guest, GuestParts};
 use super::loss::Loss;
 use super::pipes::{Receivers, read_frames, write_frames};
 use super::run::{Cell, Early, FinishedRun, Interrupt, RunEnd, RunInProgress, RunWords};
+use super::silence::{QUESTION_PAUSE, Traffic, Watched, nobody_answers, somebody_answers};
 use crate::artifacts::Origin;
 use crate::session::answers::{Answerer, NewRun, ServerAccess, answer_questions};
 use crate::session::call::Wording;
@@ -31,6 +32,8 @@ const SECOND_INTERRUPT: Duration = Duration::from_secs(1);
 const PAUSED_PACE: Duration = Duration::from_millis(50);
 /// Interrupted code that has not ended after this loses its session.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+/// The time without a run after which it is asked whether it is there, before the next one.
+const LONG_SILENCE: Duration = Duration::from_secs(10);
 
 /// What an interpreter gets of its session.
 pub(in crate::session) struct Startup {
@@ -49,6 +52,7 @@ pub(in crate::session) struct Interpreter {
     sandbox: Sandbox,
     frames: mpsc::UnboundedSender<ToGuest>,
     writer: AbortHandle,
+    traffic: Arc<Traffic>,
     incoming: mpsc::Receiver<Result<FromGuest, FrameError>>,
     /// The frames that came between runs, for the next one.
     early: Early,
@@ -68,7 +72,8 @@ impl Interpreter {
     /// Makes an interpreter of a guest: from here on it belongs to a session.
     pub(in crate::session) fn of(guest: Guest, startup: Startup) -> Self {
         let Startup { saved_tools, answerer, access, memory_limit, made_of } = startup;
-        let GuestParts { sandbox, stdin, reader, early } = guest.into_parts();
+        let GuestParts { sandbox, stdin, reader, traffic, early } = guest.into_parts();
+        let stdin = Watched::new(stdin, Arc::clone(&traffic));
         let (frames, outgoing) = mpsc::unbounded_channel();
         let (answers, answered) = mpsc::channel(WAITING_ANSWERS);
         let (sender, incoming) = mpsc::channel(WAITING_FRAMES);
@@ -88,6 +93,7 @@ impl Interpreter {
             sandbox,
             frames,
             writer,
+            traffic,
             incoming,
             early,
             gone: None,
@@ -124,9 +130,14 @@ impl Interpreter {
         &self.files
     }
 
-    /// Takes the frames that came since the last run; returns why the interpreter is gone, if it is.
-    pub(in crate::session) async fn lost_while_idle(&mut self) -> Option<String> {
-        let loss = self.gone.take().or_else(|| self.loss_in_frames())?;
+    /// Takes the frames that came since the last run, which was `idle` ago; returns why the interpreter is gone, if it is.
+    pub(in crate::session) async fn lost_while_idle(&mut self, idle: Duration) -> Option<String> {
+        let known = self.gone.take().or_else(|| self.loss_in_frames());
+        let loss = match known {
+            Some(loss) => loss,
+            None if idle < LONG_SILENCE || self.is_there().await => return None,
+            None => Loss::Vanished(self.sandbox.why_silent().await),
+        };
         if matches!(loss, Loss::Vanished(_))
             && let Some(reason) = self.sandbox.why_gone().await
         {
@@ -147,6 +158,12 @@ impl Interpreter {
                 return Some(loss);
             }
         }
+    }
+
+    /// Whether it answers; asked only where the end of its connection is not always noticed.
+    async fn is_there(&self) -> bool {
+        let ask = || somebody_answers(Arc::clone(&self.traffic), self.frames.clone(), QUESTION_PAUSE);
+        !self.sandbox.can_fall_silent() || ask().await
     }
 
     /// Takes the frames that come between runs, for ever: what waits behind them would wait for the next run.
@@ -171,6 +188,18 @@ impl Interpreter {
             Some(Err(FrameError::Io(error))) => Some(Loss::Vanished(error.to_string())),
             Some(Err(error)) => Some(Loss::Forged(error.to_string())),
             None => Some(Loss::Vanished("the sandbox went away".into())),
+        }
+    }
+
+    /// Returns once the sandbox has not answered for long; never where the end of its connection is always noticed.
+    fn unanswered(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (traffic, frames) = (Arc::clone(&self.traffic), self.frames.clone());
+        let is_asked = self.sandbox.can_fall_silent();
+        async move {
+            match is_asked {
+                true => nobody_answers(traffic, frames, QUESTION_PAUSE).await,
+                false => std::future::pending().await,
+            }
         }
     }
 
@@ -204,9 +233,10 @@ impl Interpreter {
         let _ = self.frames.send(ToGuest::Run(id, code));
         let mut interrupt = None;
         let mut deadline = started + timeout;
-        let mut interrupts = 0;
+        let (mut interrupts, mut heard) = (0, 0);
         let mut waiting: Option<Progress> = unsent.pop_front();
         let mut connection_lost = pin!(self.sandbox.connection_lost());
+        let mut unanswered = pin!(self.unanswered());
         let end = loop {
             tokio::select! {
                 biased;
@@ -229,6 +259,9 @@ impl Interpreter {
                 }
                 // What came from the sandbox is read first.
                 reason = &mut connection_lost, if waiting.is_none() => break self.vanished(reason).await,
+                () = &mut unanswered, if waiting.is_none() => {
+                    break RunEnd::Lost(Loss::Vanished(self.sandbox.why_silent().await));
+                }
                 () = cancel.cancelled(), if interrupt.is_none() => {
                     interrupt = Some(Interrupt::Cancel);
                     deadline = Instant::now();
@@ -244,10 +277,16 @@ impl Interpreter {
                     match interrupts {
                         0 => deadline = Instant::now() + SECOND_INTERRUPT,
                         1 => deadline = Instant::now() + (INTERRUPT_GRACE - SECOND_INTERRUPT),
-                        _ => break RunEnd::Lost(Loss::Stubborn),
+                        _ => break self.stubborn(heard).await,
+                    }
+                    if interrupts == 0 {
+                        heard = self.traffic.heard();
                     }
                     interrupts += 1;
                     let _ = self.frames.send(ToGuest::Interrupt(id));
+                    if self.sandbox.can_fall_silent() {
+                        let _ = self.frames.send(ToGuest::Ping);
+                    }
                 }
             }
         };
@@ -300,6 +339,19 @@ impl Interpreter {
     fn ran_out_of_memory(&mut self) -> bool {
         let killed = self.sandbox.killed_for_memory();
         std::mem::replace(&mut self.killed, killed) != killed
+    }
+
+    /// Returns how a run ends whose code did not follow an interrupt. The interrupt may not have come there: nothing was `heard`
+    /// since, although process 1 was asked with it.
+    async fn stubborn(&self, heard: u64) -> RunEnd {
+        let is_silent = self.sandbox.can_fall_silent() && self.traffic.heard() == heard;
+        RunEnd::Lost(match is_silent {
+            true => {
+                let why = self.sandbox.why_silent().await;
+                Loss::Vanished(format!("the code ignored the interrupt, or {why}"))
+            }
+            false => Loss::Stubborn,
+        })
     }
 
     /// Returns how the process of the runtime ended, after the stream ended without a message from the supervisor.

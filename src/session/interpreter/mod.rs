@@ -6,6 +6,7 @@ mod live;
 mod loss;
 mod pipes;
 mod run;
+mod silence;
 mod start_error;
 
 pub(super) use files::Files;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::ChildStdin;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -29,7 +29,7 @@ pub(super) fn widen(input: &ChildStdin) {
 /// Writes frames as they come, until the channel of frames is closed. A failure to write is noticed at the other end of the
 /// sandbox.
 pub(super) async fn write_frames(
-    mut stdin: ChildStdin,
+    mut stdin: impl AsyncWrite + Unpin,
     mut frames: mpsc::UnboundedReceiver<ToGuest>,
     mut answers: mpsc::Receiver<ToGuest>,
 ) {

@@ -208,6 +208,7 @@ impl RunInProgress {
                 }
                 FromGuest::Display { piece, is_last } => {
                     if self.displays.push(&piece, is_last, self.stdout.total()) {
+                        self.displays.show_last(run);
                         self.reporter.displays(self.displays.last_types());
                         if self.streams_pictures {
                             let picture = self.displays.last_picture();

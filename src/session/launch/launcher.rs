@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::roots::{Image, Provider, made_of, to_compile, wanted_roots};
+use super::roots::{Digest, Image, Provider, to_compile, wanted_roots};
 use super::shares::{copy_pipes, notices_of_shares};
 use super::spares::{Call, Purpose, Spare, Spares, Started};
 use super::start_progress::StartProgress;
@@ -32,7 +32,7 @@ use crate::session::answers::SessionPackages;
 use crate::session::bytecode::{GuestBytecode, compile_library};
 use crate::session::capacity::Workers;
 use crate::session::interpreter::{Guest, Interpreter, StartError, Startup};
-use crate::settings::{Settings, variables};
+use crate::settings::{AuditLevel, Settings, variables};
 use crate::telemetry::Telemetry;
 
 /// How long a sandbox may take to start, on a loaded host.
@@ -59,6 +59,8 @@ pub struct Launcher {
     bytecode: GuestBytecode,
     packages: Arc<PackageService>,
     telemetry: Telemetry,
+    /// Whether there is an audit log, which names the digests of images.
+    is_recorded: bool,
     /// Those of all sessions, whoever they are for.
     workers: Arc<Workers>,
     /// Made at the first execution.
@@ -92,9 +94,10 @@ impl Launcher {
             detector: Detector::new(runtime, roots, &settings.security_opt, machines(settings), cache_dir()),
             state: StateDir::usual(),
             images: Arc::new(image_resolver(false)),
-            bytecode: GuestBytecode::at(cache_dir().map(|dir| dir.join("guest"))),
+            bytecode: GuestBytecode::in_cache(cache_dir()),
             packages,
             telemetry,
+            is_recorded: settings.audit.level != AuditLevel::Off,
             workers: Arc::default(),
             instance: OnceCell::new(),
             reaper,
@@ -240,12 +243,12 @@ impl Launcher {
             Some(purpose) => self.spares.claim(purpose, cancel).await,
             None => None,
         };
-        let (driver, found) = (Arc::clone(&launch.driver), launch.found.clone());
+        let found = launch.found.clone();
         let started = match claimed {
             Some(started) => started,
             None => self.launch(launch, instance, progress, cancel).await?,
         };
-        let Started { guest, packages } = started;
+        let Started { guest, packages, digest } = started;
         if purpose.is_some() && guest.sandbox().copied().is_empty() && self.spares.used(choice) {
             let launcher = Arc::clone(self);
             self.spares.keep(move |choice| Arc::clone(&launcher).start_spare(choice));
@@ -258,7 +261,7 @@ impl Launcher {
             answerer: Arc::clone(answerer),
             access: Arc::clone(access),
             memory_limit: self.template.limits.memory,
-            made_of: made_of(choice, &driver, access.is_recorded()),
+            made_of: digest.made_of(choice),
         };
         access.set_packages(packages);
         Ok((Interpreter::of(guest, startup), notices))
@@ -331,7 +334,8 @@ impl Launcher {
                 if let Some(offered) = guest.take_offered() {
                     self.bytecode.keep(&choice.root, &offered);
                 }
-                return Ok(Started { guest, packages });
+                let digest = Digest::of(&choice.root, &driver, self.is_recorded);
+                return Ok(Started { guest, packages, digest });
             }
             Err(failed) => failed,
         };
@@ -359,8 +363,12 @@ impl Launcher {
         self.telemetry.sandbox_started(choice.runtime.kind.program_name(), begun.elapsed(), failure);
         match started {
             Ok(mut started) => {
-                // One that is gone by now is noticed when a session wants it.
-                let _ = started.guest.load_ahead().await;
+                // What would run beside the first call runs now. One that is gone by now is noticed when a session wants it.
+                let stop = self.spares.stop();
+                tokio::select! {
+                    _ = async { tokio::join!(started.guest.load_ahead(), started.digest.asked()) } => {}
+                    () = stop.cancelled() => {}
+                }
                 Some(Spare::new(purpose, started, Arc::clone(instance)))
             }
             Err(error) => {

@@ -12,6 +12,8 @@ use codebridge_runtimes::{
     RuntimeKind, WantedImage, WantedRoot,
 };
 
+use tokio::task::JoinHandle;
+
 use super::start_progress::StartProgress;
 use crate::image_sources::{Watch, find_root};
 use crate::session::recording::MadeOf;
@@ -160,23 +162,42 @@ fn provided(root: Root) -> ProvidedRoot {
     ProvidedRoot { lease: Arc::new(StoreLease(root)), env }
 }
 
-/// Returns what the audit log says of a sandbox.
-pub(super) fn made_of(choice: &Choice, driver: &Arc<AnyDriver>, is_recorded: bool) -> MadeOf {
-    let digest = Arc::<OnceLock<String>>::default();
-    if let Some(lease) = choice.root.lease() {
-        let _ = digest.set(lease.id());
-    }
-    if let RootFs::Image(reference) = &choice.root
-        && is_recorded
-    {
-        // The engine takes longer to say it than code needs to start.
-        let (driver, reference, digest) = (Arc::clone(driver), reference.clone(), Arc::clone(&digest));
-        tokio::spawn(async move {
+/// The digest of an image, once its engine has said it.
+#[derive(Debug)]
+pub(super) struct Digest {
+    known: Arc<OnceLock<String>>,
+    asking: Option<JoinHandle<()>>,
+}
+
+impl Digest {
+    /// Returns that of what a sandbox starts from. An engine takes longer to say it than code needs to start, and is asked only
+    /// if it is recorded.
+    pub(super) fn of(root: &RootFs, driver: &Arc<AnyDriver>, is_recorded: bool) -> Self {
+        let known = Arc::<OnceLock<String>>::default();
+        if let Some(lease) = root.lease() {
+            let _ = known.set(lease.id());
+        }
+        let image = if let RootFs::Image(reference) = root { Some(reference.clone()) } else { None };
+        let Some(reference) = image.filter(|_| is_recorded) else { return Self { known, asking: None } };
+        let (driver, answer) = (Arc::clone(driver), Arc::clone(&known));
+        let asking = tokio::spawn(async move {
             if let Some(found) = driver.image_digest(&reference).await {
-                let _ = digest.set(found);
+                let _ = answer.set(found);
             }
         });
+        Self { known, asking: Some(asking) }
     }
-    let runtime = choice.runtime.to_string().into();
-    MadeOf { runtime, image: choice.asked.as_str().into(), digest }
+
+    /// Waits until the engine has said it, or failed to.
+    pub(super) async fn asked(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            let _ = asking.await;
+        }
+    }
+
+    /// Returns what the audit log says of its sandbox.
+    pub(super) fn made_of(&self, choice: &Choice) -> MadeOf {
+        let runtime = choice.runtime.to_string().into();
+        MadeOf { runtime, image: choice.asked.as_str().into(), digest: Arc::clone(&self.known) }
+    }
 }

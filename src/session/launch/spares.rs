@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::free_memory;
+use super::roots::Digest;
 use crate::session::answers::SessionPackages;
 use crate::session::interpreter::Guest;
 
@@ -27,6 +28,7 @@ const PACE: Duration = Duration::from_secs(5);
 pub(super) struct Started {
     pub(super) guest: Guest,
     pub(super) packages: SessionPackages,
+    pub(super) digest: Digest,
 }
 
 /// What a sandbox was started for: a session gets a spare only if it would start exactly the same.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use imagesize::{ImageSize, ImageType};
 
-use super::kept::{Item, KeptDisplays, KeptForm, KeptStream, Outputs};
+use super::kept::{Item, KeptDisplays, KeptForm, KeptStream, Outputs, lock};
 use crate::session::{Display, Form, Picture};
 
 /// Displayed objects of one run; the guest sends as many.
@@ -52,6 +52,13 @@ impl DisplayCapture {
         let mut budget = PictureBudget { count: 1, bytes: LARGEST_PICTURE };
         let picture = picture(self.file.as_ref()?, self.items.last()?, &mut budget)?;
         Some((self.items.len(), picture))
+    }
+
+    /// Makes the object that arrived last readable before the run ends.
+    pub(in crate::session) fn show_last(&self, run: u32) {
+        if let (Some(file), Some(item)) = (&self.file, self.items.last()) {
+            lock(&self.outputs).show(run, file, item);
+        }
     }
 
     /// Returns the MIME types of the object that arrived last.
@@ -178,6 +185,7 @@ fn picture(file: &KeptStream, item: &Item, left: &mut PictureBudget) -> Option<P
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept::UnderWay;
     use super::*;
 
     const BUDGET: PictureBudget = PictureBudget { count: 2, bytes: 100 };
@@ -278,6 +286,23 @@ mod tests {
         let (displays, kept, notices) = captured(&wrong.map(<[u8]>::to_vec));
         assert!(displays.is_empty() && kept.is_none());
         assert_eq!(notices, ["8 displayed objects could not be kept: a run keeps 100, and 128 MiB"]);
+    }
+
+    #[test]
+    fn objects_can_be_read_while_their_run_is_under_way() {
+        let outputs = Arc::<Mutex<Outputs>>::default();
+        let under_way = UnderWay::new(Arc::clone(&outputs), 7);
+        let mut capture = DisplayCapture::new(Arc::clone(&outputs));
+        for (number, text) in [(1, b"one"), (2, b"two")] {
+            assert!(capture.push(&object(&[("text/html", text)]), true, 0));
+            capture.show_last(7);
+            let shown = lock(&outputs).displays(7).unwrap();
+            assert_eq!(shown.read(number).unwrap(), [("text/html".to_owned(), text.to_vec())]);
+            assert_eq!((shown.items.len(), shown.read(number + 1)), (number, None));
+        }
+        assert!(lock(&outputs).displays(8).is_none() && lock(&outputs).runs().is_empty());
+        drop(under_way);
+        assert!(lock(&outputs).displays(7).is_none(), "nobody kept it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The output of the last runs that a result does not contain, on disk: streams that were cut, and displayed objects.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +90,8 @@ impl KeptStream {
 #[derive(Debug, Default)]
 pub(in crate::session) struct Outputs {
     runs: VecDeque<(u32, Kept)>,
+    /// What runs that are under way have displayed so far.
+    under_way: HashMap<u32, KeptDisplays>,
     /// Bytes of them, and of what is being captured.
     used: Arc<AtomicU64>,
 }
@@ -135,11 +137,39 @@ impl Outputs {
     }
 
     pub(in crate::session) fn displays(&self, run: u32) -> Option<KeptDisplays> {
-        self.of(run)?.displays.clone()
+        let kept = self.of(run).and_then(|kept| kept.displays.as_ref());
+        kept.or_else(|| self.under_way.get(&run)).cloned()
+    }
+
+    /// Adds an object that a run has displayed that is under way.
+    pub(super) fn show(&mut self, run: u32, file: &KeptStream, item: &Item) {
+        let empty = || KeptDisplays { file: file.clone(), items: Vec::new() };
+        let displays = self.under_way.entry(run).or_insert_with(empty);
+        displays.file = file.clone();
+        displays.items.push(item.clone());
     }
 
     fn of(&self, run: u32) -> Option<&Kept> {
         self.runs.iter().find_map(|(id, kept)| (*id == run).then_some(kept))
+    }
+}
+
+/// What a run displays is readable while it is under way, and not longer than this lives: then it is kept, or gone.
+#[derive(Debug)]
+pub(in crate::session) struct UnderWay {
+    outputs: Arc<Mutex<Outputs>>,
+    run: u32,
+}
+
+impl UnderWay {
+    pub(in crate::session) fn new(outputs: Arc<Mutex<Outputs>>, run: u32) -> Self {
+        Self { outputs, run }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&self.outputs).under_way.remove(&self.run);
     }
 }
 

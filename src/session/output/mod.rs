@@ -8,5 +8,5 @@ mod rewritten;
 pub(super) use capture::Capture;
 pub use capture::whole_characters;
 pub(super) use displays::{DisplayCapture, PictureBudget};
-pub(super) use kept::{Kept, Outputs};
+pub(super) use kept::{Kept, Outputs, UnderWay};
 pub(super) use rewritten::Rewritten;

@@ -22,7 +22,7 @@ use super::capacity::Capacity;
 use super::interpreter::{Budgets, Cell, FinishedRun};
 use super::launch::Launcher;
 use super::listed::Listed;
-use super::output::{Outputs, PictureBudget};
+use super::output::{Outputs, PictureBudget, UnderWay};
 use super::recording::RunRecord;
 use super::reporting;
 use super::slots::{SlotState, Slots};
@@ -382,13 +382,12 @@ impl Inner {
         caller: &Caller,
         OfRun { background, record, reporter }: OfRun<'_>,
     ) -> RunOutcome {
+        let unused = state.last_used.map(|used| used.elapsed()).unwrap_or_default();
         if let Some(live) = &mut state.live {
             self.add_idle_time(live.idle.begin_run());
-        }
-        if let Some(live) = &mut state.live
-            && let Some(loss) = live.interpreter.lost_while_idle().await
-        {
-            self.end(state.take(format!("the previous one ended while it was idle ({loss})")));
+            if let Some(loss) = live.interpreter.lost_while_idle(unused).await {
+                self.end(state.take(format!("the previous one ended while it was idle ({loss})")));
+            }
         }
         if let Some(live) = &state.live
             && let Some(why) = self.lost_share(&live.interpreter, &request.session, &record.early_facts())
@@ -442,6 +441,7 @@ impl Inner {
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
         let reporter = reporter.clone();
+        let _under_way = UnderWay::new(Arc::clone(&outputs), id);
         let cell =
             Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording, reporter };
         let FinishedRun { mut outcome, loss, kept, out_of_memory } = live.interpreter.run(cell, caller).await;

@@ -79,9 +79,13 @@ pub const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
 /// Parses JSON, in which comments and trailing commas are allowed. Returns None for an empty file.
 pub(super) fn parse_json(text: &str) -> Result<Option<Node>, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines = Lines::of(text);
     match parse_to_ast(text, &CollectOptions::default(), &JSON_WITH_COMMENTS) {
-        Ok(parsed) => Ok(parsed.value.map(|value| from_json(&value, &Lines::of(text)))),
-        Err(error) => Err(Problem { line: error.line_display(), message: error.kind().to_string() }),
+        Ok(parsed) => Ok(parsed.value.map(|value| from_json(&value, &lines))),
+        Err(error) => {
+            let line = lines.line(error.range().start);
+            Err(Problem { line, message: error.kind().to_string() })
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use super::definition::Skip;
 use crate::settings::Environment;
 
+/// Defaults in defaults, such as `${A:-${B:-c}}`. No definition that a person wrote has as many.
+const DEEPEST: usize = 32;
+
 /// What values can refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope<'a> {
@@ -23,6 +26,11 @@ pub(super) struct Scope<'a> {
 impl Scope<'_> {
     /// Expands `${VAR}`, `${VAR:-default}`, `${env:VAR}` and what editors predefine.
     pub(super) fn expand(&self, text: &str) -> Result<String, Skip> {
+        self.expand_within(text, DEEPEST)
+    }
+
+    /// Expands a text whose defaults may have so many levels of others in them.
+    fn expand_within(&self, text: &str, levels: usize) -> Result<String, Skip> {
         if !self.expands {
             return Ok(text.to_owned());
         }
@@ -33,7 +41,7 @@ impl Scope<'_> {
             let inner = &rest[at + 1..];
             let length = if dollar || self.bare_braces { matching_brace(inner) } else { None };
             let value = match length {
-                Some(length) if dollar => self.value(&inner[..length])?,
+                Some(length) if dollar => self.value(&inner[..length], levels)?,
                 Some(length) => self.bare(&inner[..length])?,
                 None => None,
             };
@@ -83,7 +91,7 @@ impl Scope<'_> {
     }
 
     /// Returns the value of the text between `${` and `}`; None if it is not a reference and stays as it is.
-    fn value(&self, reference: &str) -> Result<Option<String>, Skip> {
+    fn value(&self, reference: &str, levels: usize) -> Result<Option<String>, Skip> {
         let (name, default) = match reference.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (reference, None),
@@ -94,7 +102,12 @@ impl Scope<'_> {
         }
         match (self.variable(name), default) {
             (Ok(value), Some(_)) if !value.is_empty() => Ok(Some(value)),
-            (Ok(_) | Err(Skip::MissingVariable(_)), Some(default)) => self.expand(default).map(Some),
+            (Ok(_) | Err(Skip::MissingVariable(_)), Some(default)) => match levels.checked_sub(1) {
+                Some(levels) => self.expand_within(default, levels).map(Some),
+                None => {
+                    Err(Skip::Invalid(format!("it has defaults in defaults, deeper than {DEEPEST} levels")))
+                }
+            },
             (Err(Skip::MissingVariable(_)), None) if !reference.starts_with("env:") => {
                 self.predefined(name).map(Some).ok_or_else(|| Skip::MissingVariable(name.into()))
             }
@@ -118,12 +131,12 @@ impl Scope<'_> {
         if let Some(name) = reference.strip_prefix("env:") {
             return self.variable(name.trim()).map(Some);
         }
-        let Some(path) = reference.strip_prefix("file:") else { return Ok(None) };
-        let path = self.absolute(path.trim())?;
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Skip::Invalid(format!("could not read '{}': {error}", path.display())))?;
+        let Some(path) = reference.strip_prefix("file:").map(str::trim) else { return Ok(None) };
+        // Named as it is written: a variable in it may hold a secret.
+        let text = std::fs::read_to_string(self.absolute(path)?)
+            .map_err(|error| Skip::Invalid(format!("could not read '{path}': {error}")))?;
         let text = text.trim().to_owned();
-        self.filled_in.borrow_mut().push((format!("key in {}", path.display()), text.clone()));
+        self.filled_in.borrow_mut().push((format!("key in {path}"), text.clone()));
         Ok(Some(text))
     }
 }
@@ -219,6 +232,17 @@ mod tests {
             matches!(expand("${input:key}", false), Err(Skip::Invalid(why)) if why.contains("${input:key}"))
         );
         assert!(matches!(expand("${BAD}", false), Err(Skip::Invalid(why)) if why.contains("'BAD'")));
+    }
+
+    #[test]
+    fn defaults_are_nested_to_a_limit() {
+        let nested = |levels: usize| format!("{}x{}", "${NONE:-".repeat(levels), "}".repeat(levels));
+        assert_eq!(expand(&nested(32), false).as_deref(), Ok("x"));
+        for levels in [34, 100_000] {
+            assert!(
+                matches!(expand(&nested(levels), false), Err(Skip::Invalid(why)) if why.contains("32 levels"))
+            );
+        }
     }
 
     #[test]

@@ -1,56 +1,13 @@
-//! Reads files of definitions, and tells whether they have changed since.
+//! Reads files of definitions.
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 /// Larger files were not written by a person, and some programs keep their history beside the definitions.
 pub(super) const LARGEST_OF_USER: u64 = 32 << 20;
 /// The same for a file that others may have written: parsing takes many times its size.
 pub(super) const LARGEST_OF_PROJECT: u64 = 256 << 10;
-/// A file that was changed this shortly before it was read may be changed again without a trace: file systems keep
-/// their times in steps, up to two seconds.
-const RACY: Duration = Duration::from_secs(2);
-
-/// Metadata that differs between two states of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    mode: u32,
-}
-
-impl Stamp {
-    /// Returns the stamp of a file; None if there is no file.
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        let data = fs::metadata(path).ok()?;
-        Some(Self {
-            device: data.dev(),
-            inode: data.ino(),
-            length: data.len(),
-            modified: (data.mtime(), data.mtime_nsec()),
-            changed: (data.ctime(), data.ctime_nsec()),
-            mode: data.mode(),
-        })
-    }
-
-    /// Returns what two paths to one file have in common.
-    pub(super) fn identity(&self) -> (u64, u64) {
-        (self.device, self.inode)
-    }
-
-    /// Whether an equal stamp later means that the file is unchanged.
-    pub(super) fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let changed = Duration::from_secs(self.changed.0.try_into().unwrap_or(0));
-        now.saturating_sub(changed) > RACY
-    }
-}
 
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use codebridge_runtimes::exec::visible_line;
+
 use super::definition::{Definition, Launch, Skip};
 use super::document::{Node, Problem, Value};
 use super::expand::Scope;
@@ -168,7 +170,8 @@ pub(super) fn command_as_written(node: &Node) -> Option<Vec<String>> {
 }
 
 pub(super) fn invalid(why: String) -> Skip {
-    Skip::Invalid(why)
+    // It may cite the definition, in which a control character can be written as an escape.
+    Skip::Invalid(visible_line(&why))
 }
 
 /// The transport that a definition names.

@@ -17,6 +17,8 @@ mod edit;
 mod expand;
 mod files;
 mod forms;
+#[cfg(test)]
+mod fuzz;
 mod http_options;
 mod itself;
 mod openapi;
@@ -29,6 +31,7 @@ mod surroundings;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod warning;
 mod written;
 
 pub(super) use itself::OWN_NAMES;
@@ -41,8 +44,9 @@ pub use http_options::{HttpOptions, OAuthOptions, Redirect};
 pub use itself::own_arguments;
 pub use openapi::{Auth, DocumentPlace, OpenApi};
 pub use profiles::UnknownProfile;
-pub use snapshot::{Discovery, Snapshot, Warning, WarningKind};
+pub use snapshot::{Discovery, Snapshot};
 pub use sources::user_files;
 pub use surroundings::{Surroundings, User};
 pub use trust::{TrustError, in_ascii};
+pub use warning::{Warning, WarningKind};
 pub use written::Written;

@@ -1,50 +1,24 @@
 //! All definitions at one moment, and the cache of the files that they are from.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::definition::{Definition, Launch, Proposal, Server, Skip, Source};
 use super::document::{parse_json, parse_toml};
-use super::files::{LARGEST_OF_PROJECT, LARGEST_OF_USER, Stamp, read};
+use super::files::{LARGEST_OF_PROJECT, LARGEST_OF_USER, read};
 use super::forms::{self, Entry, Found};
 use super::itself::{ProgramLookup, is_itself};
 use super::profiles::{self, Chosen, FOR_NOW, Profile, UnknownProfile};
 use super::sources::{Form, MOST_FILES, Place, files_of, places, projects};
 use super::surroundings::Surroundings;
 use super::trust::{Trust, TrustError, misleading, with_use};
+use super::warning::{Warning, WarningKind};
+use crate::file_stamp::FileStamp;
 use crate::upstream::alias::{alias, aliases};
 
 /// Servers of a file in the working directory: more were not written by a person.
 const MOST_SERVERS: usize = 100;
-
-/// Something wrong with a file or one of its entries.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Warning {
-    pub path: Arc<Path>,
-    /// From 1.
-    pub line: Option<usize>,
-    pub kind: WarningKind,
-    pub message: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WarningKind {
-    /// The user has named a file that does not exist. The program says it at its start, also if nothing asks for servers.
-    NoSuchFile,
-    /// What is wrong with a file that is there.
-    Content,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.path.display(), self.message),
-            None => write!(f, "{}: {}", self.path.display(), self.message),
-        }
-    }
-}
 
 /// All definitions at one moment.
 #[derive(Debug, Default)]
@@ -107,7 +81,7 @@ struct FileContent {
 }
 
 /// Of a file and, in the working directory, of the approvals.
-type Stamps = [Option<Stamp>; 2];
+type Stamps = [Option<FileStamp>; 2];
 
 #[derive(Debug)]
 struct CachedFile {
@@ -191,8 +165,8 @@ impl Discovery {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let mut contents = Vec::new();
         let files = places(&self.surroundings).into_iter().flat_map(files_of);
-        let files: Vec<_> = files.map(|file| (Stamp::of(&file.path), file)).collect();
-        let identity = |stamp: &Option<Stamp>| stamp.map(|stamp| stamp.identity());
+        let files: Vec<_> = files.map(|file| (FileStamp::at(&file.path), file)).collect();
+        let identity = |stamp: &Option<FileStamp>| stamp.map(|stamp| stamp.identity());
         // The working folder may be the home: then its files are the user's own.
         let of_user: HashSet<_> = files
             .iter()
@@ -245,7 +219,7 @@ impl Discovery {
     }
 
     /// Returns the content of a file, which is read only if it may have changed.
-    fn content(&self, cache: &mut Cache, file: &Place, stamp: Option<Stamp>) -> Arc<FileContent> {
+    fn content(&self, cache: &mut Cache, file: &Place, stamp: Option<FileStamp>) -> Arc<FileContent> {
         let key = (file.path.clone(), file.form);
         let stamps = [stamp, file.in_project.then(|| self.trust.stamp()).flatten()];
         let known = cache.files.get(&key);
@@ -257,7 +231,7 @@ impl Discovery {
             Some(known) if *known.content == read => Arc::clone(&known.content),
             _ => Arc::new(read),
         };
-        let settled = stamps.iter().flatten().all(Stamp::is_settled);
+        let settled = stamps.iter().flatten().all(FileStamp::is_settled);
         cache.files.insert(key, CachedFile { stamps, settled, content: Arc::clone(&content) });
         content
     }

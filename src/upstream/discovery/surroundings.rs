@@ -42,6 +42,8 @@ pub struct Surroundings {
     pub registry: Option<Url>,
     /// The profile whose servers are used; None = all servers.
     pub profile: Option<Arc<str>>,
+    /// Whether logins go to the keyring of the desktop.
+    pub keyring: bool,
     /// Whether definitions of this bridge itself are used.
     pub allow_self: bool,
     /// Whether definitions in the working folder are used without the user's approval.
@@ -61,10 +63,12 @@ impl Surroundings {
             cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             environment,
             state_dir: settings.state_dir.value.clone(),
-            user,
             servers_config: settings.servers_config.value.clone(),
             registry: settings.registry.value.clone(),
             profile: settings.profile.value.clone(),
+            // The keyring belongs to whoever runs the bridge, and not to one of its users.
+            keyring: settings.keyring.value && user.operator_dir.is_none(),
+            user,
             allow_self: settings.allow_self_server.value,
             trust_project: settings.trust_project.value,
             search_model: settings.search_model.value.clone(),

@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 
 use super::definition::{Launch, Proposal, Source};
 use super::document::{Node, Value};
-use super::files::Stamp;
 use super::forms::Entry;
 use super::surroundings::Surroundings;
+use crate::file_stamp::FileStamp;
 
 /// The folder of the approvals, in the state folder.
 const FOLDER: &str = "trust";
@@ -50,8 +50,8 @@ impl Trust {
     }
 
     /// Returns a stamp that differs after an approval was added or removed.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        Stamp::of(&self.folder)
+    pub(super) fn stamp(&self) -> Option<FileStamp> {
+        FileStamp::at(&self.folder)
     }
 
     /// Returns what the user has to approve before an entry with this description is used; None if that is done.

@@ -10,9 +10,10 @@ use super::document::{Node, parse_json, parse_toml};
 use super::files::{LARGEST_OF_USER, read};
 use super::forms::{self, Entry};
 use super::itself::is_itself;
-use super::snapshot::{Discovery, Warning, WarningKind};
+use super::snapshot::Discovery;
 use super::sources::{Form, files_of, places};
 use super::trust::readable;
+use super::warning::{Warning, WarningKind};
 
 /// A definition as it is written in a file: nothing in it is expanded.
 #[derive(Debug)]

@@ -347,11 +347,6 @@ impl Upstream {
         }
     }
 
-    /// Whether the audit log records calls.
-    pub fn is_recorded(&self) -> bool {
-        self.0.audit.is_on()
-    }
-
     /// Returns what removes the credentials of all definitions. It takes its time.
     pub fn mask_of_all(&self) -> Mask {
         mask_of_all(self.snapshot())

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::store::StoredLogin;
+use super::files::StoredLogin;
+use super::keyring::KeyringError;
 
 /// A login, without its credentials.
 #[derive(Debug, Clone)]
@@ -18,12 +19,19 @@ pub struct Account {
     pub expires: Option<Timestamp>,
     /// Whether it is renewed without the person.
     pub is_renewed: bool,
+    /// Whether its credentials are in the keyring, and not in its file.
+    pub in_keyring: bool,
+    /// Why the keyring did not take them just now.
+    pub not_in_keyring: Option<KeyringError>,
 }
 
 impl Account {
     pub(super) fn of(login: StoredLogin) -> Self {
         let missing = login.wanted.iter().filter(|scope| !login.scopes.contains(scope)).cloned().collect();
         Self {
+            is_renewed: login.is_renewed(),
+            in_keyring: login.keyring.is_some(),
+            not_in_keyring: None,
             server: login.server,
             url: login.url,
             issuer: login.issuer,
@@ -31,7 +39,6 @@ impl Account {
             scopes: login.scopes,
             missing,
             expires: login.expires,
-            is_renewed: login.refresh_token.is_some(),
         }
     }
 

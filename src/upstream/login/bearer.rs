@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderValue;
 use jiff::Timestamp;
-use tokio::task::spawn_blocking;
 
 use super::error::{LoginError, Problem};
+use super::files::{Lock, StoredLogin};
 use super::grant::renew;
-use super::store::{LoginStore, StoredLogin};
+use super::store::LoginStore;
 use super::target::Target;
 
 /// Credentials that are kept in mind, so that they are not shown: the latest ones.
@@ -43,7 +43,7 @@ impl Bearer {
     /// # Errors
     /// The login has expired, or cannot be renewed or read.
     pub(in crate::upstream) async fn header(&self) -> Result<Option<HeaderValue>, LoginError> {
-        let Some(login) = self.read()? else { return Ok(None) };
+        let Some(login) = self.read().await? else { return Ok(None) };
         let is_before = |time: Option<Timestamp>| time.is_none_or(|time| Timestamp::now() < time);
         let is_valid = is_before(login.expires);
         if is_before(login.renew_at) || (login.refresh_token.is_none() && is_valid) {
@@ -67,7 +67,7 @@ impl Bearer {
         &self,
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, LoginError> {
-        let Some(login) = self.read()? else { return Ok(None) };
+        let Some(login) = self.read().await? else { return Ok(None) };
         let value = self.value(&login)?;
         if value != *refused {
             return Ok(Some(value));
@@ -83,14 +83,14 @@ impl Bearer {
     pub(in crate::upstream) async fn wants(&self, scopes: &[String]) {
         let wanted = async {
             let _lock = self.lock().await?;
-            let Some(mut login) = self.read()? else { return Ok(()) };
+            let Some(mut login) = self.read().await? else { return Ok(()) };
             let before = login.wanted.len();
             for scope in scopes {
                 if !login.wanted.contains(scope) && login.wanted.len() < 64 {
                     login.wanted.push(scope.clone());
                 }
             }
-            if login.wanted.len() == before { Ok(()) } else { self.write(&login) }
+            if login.wanted.len() == before { Ok(()) } else { self.write(&login).await }
         };
         let wanted: Result<(), LoginError> = wanted.await;
         if let Err(error) = wanted {
@@ -110,34 +110,35 @@ impl Bearer {
         }
         let _lock = self.lock().await?;
         // Many providers take a refresh token only once: another process may have used it.
-        let login = self.read()?.ok_or_else(|| self.0.target.failed(Problem::Expired))?;
+        let login = self.read().await?.ok_or_else(|| self.0.target.failed(Problem::Expired))?;
         if login.access_token != stale.access_token {
             return Ok(login);
         }
         let renewed = renew(&self.0.target, &login).await?;
         tracing::debug!(server = %self.0.target.server, "renewed a login");
-        self.write(&renewed)?;
+        self.write(&renewed).await?;
         Ok(renewed)
     }
 
-    async fn lock(&self) -> Result<super::store::Lock, LoginError> {
-        let (store, target) = (self.0.store.clone(), self.0.target.clone());
-        let locked = spawn_blocking(move || store.lock(&target.server, &target.key)).await;
-        self.file(locked.unwrap_or_else(|error| Err(error.into())))
+    async fn lock(&self) -> Result<Lock, LoginError> {
+        let target = &self.0.target;
+        self.0.store.lock(&target.server, &target.key).await.map_err(|problem| target.failed(problem))
     }
 
-    fn read(&self) -> Result<Option<StoredLogin>, LoginError> {
+    async fn read(&self) -> Result<Option<StoredLogin>, LoginError> {
         let Inner { store, target, .. } = &*self.0;
-        let login = self.file(store.read(&target.server, &target.key))?;
+        let read = store.read(&target.server, &target.key).await;
+        let login = read.map_err(|problem| target.failed(problem))?;
         if let Some(login) = &login {
             self.see(login);
         }
         Ok(login)
     }
 
-    fn write(&self, login: &StoredLogin) -> Result<(), LoginError> {
+    async fn write(&self, login: &StoredLogin) -> Result<(), LoginError> {
         self.see(login);
-        self.file(self.0.store.write(login))
+        let written = self.0.store.write(login).await;
+        written.map(drop).map_err(|problem| self.0.target.failed(problem))
     }
 
     fn see(&self, login: &StoredLogin) {
@@ -156,12 +157,5 @@ impl Bearer {
         let mut value = value.map_err(|_| self.0.target.failed(Problem::Expired))?;
         value.set_sensitive(true);
         Ok(value)
-    }
-
-    fn file<T>(&self, done: std::io::Result<T>) -> Result<T, LoginError> {
-        done.map_err(|source| {
-            let path = self.0.store.folder().to_path_buf();
-            self.0.target.failed(Problem::File { path, source: Arc::new(source) })
-        })
     }
 }

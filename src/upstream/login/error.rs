@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fetch::FetchError;
+use super::keyring::KeyringError;
 use crate::upstream::http_client::CertificateFileError;
 use crate::upstream::shell::login_command;
 
@@ -57,12 +58,18 @@ pub enum Problem {
     NotRenewed(String),
     #[error("could not use '{}': {source}", path.display())]
     File { path: PathBuf, source: Arc<io::Error> },
+    /// The credentials of a login are there, and it does not give them.
+    #[error("its login is in the keyring, and {0}")]
+    Keyring(KeyringError),
+    #[error("the login is not used any more, but it is still in the keyring: {0}")]
+    StillInKeyring(KeyringError),
 }
 
 impl Problem {
     fn task(&self) -> &'static str {
         match self {
-            Self::Expired | Self::NotRenewed(_) => "could not use server",
+            Self::Expired | Self::NotRenewed(_) | Self::Keyring(_) => "could not use server",
+            Self::StillInKeyring(_) => "could not finish the logout from",
             _ => "could not log in to",
         }
     }
@@ -76,19 +83,26 @@ impl LoginError {
 
     /// Returns whether another login helps.
     pub fn is_expired(&self) -> bool {
-        matches!(self.problem, Problem::Expired)
+        matches!(self.problem, Problem::Expired | Problem::Keyring(KeyringError::Missing))
     }
 
     /// Returns what the user can do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
             Problem::PastedCode => Some("paste the address of the last page".into()),
-            Problem::Expired | Problem::TimedOut(_) | Problem::Pasted => {
+            Problem::Expired
+            | Problem::TimedOut(_)
+            | Problem::Pasted
+            | Problem::Keyring(KeyringError::Missing) => {
                 Some(format!("run `{}`", login_command(&self.server)))
             }
             Problem::NotRenewed(_) => {
                 Some(format!("try again later, or log in again: `{}`", login_command(&self.server)))
             }
+            Problem::Keyring(_) => Some(format!(
+                "unlock the keyring, or keep the login in a file: `MCP_BRIDGE_KEYRING=0 {}`",
+                login_command(&self.server)
+            )),
             Problem::Local => Some("put them into \"env\" of its definition".into()),
             Problem::HasHeader => Some("remove the header to log in with a browser".into()),
             Problem::Undiscovered => {

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{LoginError, Problem};
+use super::files::StoredLogin;
 use super::provider::Provider;
-use super::store::StoredLogin;
 use super::target::Target;
 
 /// Claims that name an account to a person, the best first.

@@ -1,16 +1,18 @@
 //! The logins of one user: how to begin, to use and to end them.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::account::Account;
 use super::bearer::Bearer;
 use super::error::{LoginError, Problem};
+use super::files::StoredLogin;
 use super::grant::revoke;
+use super::keyring::{Keyring, KeyringError};
 use super::pending::PendingLogin;
 use super::store::LoginStore;
 use super::target::Target;
+use crate::settings::Environment;
 use crate::upstream::discovery::Launch;
 
 /// The logins of a user, in the user's state folder.
@@ -20,9 +22,15 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Returns the logins of a state folder. Nothing is read before it is needed.
-    pub fn at(state_dir: &Path) -> Self {
-        Self { store: LoginStore::at(state_dir) }
+    /// Returns the logins of a state folder, with their credentials in the keyring of this process or in files. Nothing is read
+    /// before it is needed.
+    pub fn new(state_dir: &Path, environment: &Environment, uses_keyring: bool) -> Self {
+        Self { store: LoginStore::new(state_dir, Keyring::of(environment), uses_keyring) }
+    }
+
+    /// Returns why the credentials of new logins are not kept in the keyring; None if they are. Nobody is asked.
+    pub async fn keyring_state(&self) -> Option<KeyringError> {
+        self.store.keyring_state().await
     }
 
     /// Returns the login of a connection to a server; None for a server that needs none.
@@ -49,7 +57,7 @@ impl Logins {
     /// # Errors
     /// The folder cannot be read.
     pub fn list(&self) -> Result<Vec<Account>, LoginError> {
-        let logins = self.store.list().map_err(|error| self.failed("", error))?;
+        let logins = self.store.list().map_err(|problem| failed("", problem))?;
         Ok(logins.into_iter().map(Account::of).collect())
     }
 
@@ -57,29 +65,71 @@ impl Logins {
     /// is defined now.
     ///
     /// # Errors
-    /// The folder cannot be read or written.
+    /// The folder cannot be read or written, or the credentials are still in the keyring.
     pub async fn forget(
         &self,
         server: &str,
         definition: Option<(&Arc<str>, &Launch)>,
     ) -> Result<Vec<Account>, LoginError> {
-        let failed = |error| self.failed(server, error);
+        let failed = |problem| failed(server, problem);
         let mut logins = self.store.list().map_err(failed)?;
         logins.retain(|login| login.server == server);
         let target = definition.and_then(|(server, launch)| Target::of(server, launch).ok());
+        let mut remains = None;
         for login in &logins {
-            self.store.remove(login).map_err(failed)?;
-            if let Some(target) = target.as_ref().filter(|target| target.key == login.url)
-                && !revoke(target, login).await
+            // A renewal under way would write it again.
+            let _lock = self.store.lock(server, &login.url).await.map_err(failed)?;
+            let Some(login) = &self.store.look(server, &login.url).map_err(failed)? else { continue };
+            let target = target.as_ref().filter(|target| target.key == login.url);
+            let whole = match target {
+                Some(_) => self.store.complete(login.clone()).await.ok(),
+                None => None,
+            };
+            remains = self.store.remove(login).await.map_err(failed)?.or(remains);
+            if let Some(target) = target
+                && !is_ended(target, whole.as_ref()).await
             {
                 tracing::warn!(server, "the provider did not end the login: it ends when it expires");
             }
         }
+        if let Some(why) = remains {
+            return Err(failed(Problem::StillInKeyring(why)));
+        }
         Ok(logins.into_iter().map(Account::of).collect())
     }
+}
 
-    fn failed(&self, server: &str, source: io::Error) -> LoginError {
-        let path = self.store.folder().to_path_buf();
-        LoginError { server: server.into(), problem: Problem::File { path, source: Arc::new(source) } }
+async fn is_ended(target: &Target, login: Option<&StoredLogin>) -> bool {
+    match login {
+        Some(login) => revoke(target, login).await,
+        None => false,
+    }
+}
+
+fn failed(server: &str, problem: Problem) -> LoginError {
+    LoginError { server: server.into(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::a_login;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_logout_waits_for_a_renewal_and_removes_what_it_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let logins = Logins::new(folder.path(), &Environment::default(), false);
+        let (server, url) = ("a", "https://a.example/mcp");
+        let store = &logins.store;
+        store.write(&a_login(server, url)).await.unwrap();
+        let lock = store.lock(server, url).await.unwrap();
+        let renewal = async {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            store.write(&StoredLogin { access_token: "new".into(), ..a_login(server, url) }).await.unwrap();
+            drop(lock);
+        };
+        let (forgotten, ()) = tokio::join!(logins.forget(server, None), renewal);
+        assert_eq!(forgotten.unwrap().len(), 1);
+        assert!(store.look(server, url).unwrap().is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! pending (a person logs in) ─▶ callback (the browser comes back)      bearer (requests of a connection)
 //!        └─▶ provider (who logs people in for this server) ─▶ fetch         └─▶ grant (renewed at the provider)
-//!                                                                           └─▶ store (files)
+//!                                                                           └─▶ store ─▶ keyring, files
 //! ```
 //! <https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization>
 
@@ -13,7 +13,9 @@ mod bearer;
 mod callback;
 mod error;
 mod fetch;
+mod files;
 mod grant;
+mod keyring;
 mod logins;
 mod pending;
 mod provider;
@@ -24,5 +26,6 @@ pub(super) use bearer::Bearer;
 
 pub use account::Account;
 pub use error::LoginError;
+pub use keyring::KeyringError;
 pub use logins::Logins;
 pub use pending::PendingLogin;

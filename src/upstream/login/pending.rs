@@ -1,6 +1,5 @@
 //! A login that waits for the person.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -10,9 +9,10 @@ use rmcp::transport::{CredentialStore as _, InMemoryCredentialStore};
 use super::account::Account;
 use super::callback::{Answer, Callback};
 use super::error::{LoginError, Problem};
+use super::files::StoredLogin;
 use super::grant::Grant;
 use super::provider::Provider;
-use super::store::{LoginStore, StoredLogin};
+use super::store::LoginStore;
 use super::target::Target;
 
 /// How long a person may take.
@@ -133,12 +133,14 @@ impl PendingLogin {
             renew_at,
             access_token: grant.access_token,
             refresh_token: grant.refresh_token,
+            keyring: None,
         };
-        self.store.write(&login).map_err(|source| {
-            let path = self.store.folder().to_path_buf();
-            failed(Problem::File { path, source: Arc::new(source) })
-        })?;
-        Ok(Account::of(login))
+        // After a renewal of the login before this one.
+        let _lock = self.store.lock(&login.server, &login.url).await.map_err(failed)?;
+        let not_in_keyring = self.store.write(&login).await.map_err(failed)?;
+        let kept = self.store.look(&login.server, &login.url).map_err(failed)?;
+        let in_keyring = kept.is_some_and(|kept| kept.keyring.is_some());
+        Ok(Account { in_keyring, not_in_keyring, ..Account::of(login) })
     }
 }
 
@@ -164,7 +166,7 @@ async fn scopes_for(
         (true, false) => of_definition.clone(),
         (true, true) => provider.manager.select_initial_scopes(&[]).await,
     };
-    if let Ok(Some(before)) = store.read(&target.server, &target.key) {
+    if let Ok(Some(before)) = store.look(&target.server, &target.key) {
         let is_same = before.issuer == provider.issuer;
         scopes.extend(before.scopes.into_iter().chain(before.wanted).filter(|_| is_same));
     }

@@ -1,210 +1,180 @@
-//! The logins of one user on disk: one file for each server, which only its owner can read.
+//! Where logins are kept: the credentials in the keyring of the desktop, else in the file of the login. The file is always there:
+//! it says to which server a login belongs, and removing it ends the login at once.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use codebridge_runtimes::exec::visible_line;
+use codebridge_runtimes::random_hex;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
-/// The folder of the logins, in the state folder.
-const FOLDER: &str = "logins";
-/// Bytes of a file.
-const LONGEST_FILE: u64 = 1 << 20;
-const LOGIN: &str = "json";
-const LOCK: &str = "lock";
+use super::error::Problem;
+use super::files::{InKeyring, Lock, LoginFiles, StoredLogin};
+use super::keyring::{Keyring, KeyringError};
 
-/// A login as it is written.
-#[derive(Clone, Serialize, Deserialize)]
-pub(super) struct StoredLogin {
-    pub(super) server: String,
-    /// The server's URL, to which alone the token is sent.
-    pub(super) url: String,
-    /// The provider, to which alone the refresh token is sent.
-    pub(super) issuer: String,
-    /// Who logged in, if the provider said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) account: Option<String>,
-    pub(super) client_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) client_secret: Option<String>,
-    pub(super) redirect_uri: String,
-    /// The permissions that were granted.
-    #[serde(default)]
-    pub(super) scopes: Vec<String>,
-    /// Those that the server wanted later.
-    #[serde(default)]
-    pub(super) wanted: Vec<String>,
-    pub(super) access_token: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) refresh_token: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires: Option<Timestamp>,
-    /// When it is renewed: some time before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) renew_at: Option<Timestamp>,
-}
+/// Requests that wait while the keyring does not give a login fail with it.
+const SAME_FAILURE: Duration = Duration::from_secs(2);
 
-impl std::fmt::Debug for StoredLogin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredLogin").field("server", &self.server).finish_non_exhaustive()
-    }
-}
-
-/// The logins of a state folder.
+/// The logins of a user.
 #[derive(Debug, Clone)]
 pub(super) struct LoginStore {
-    folder: PathBuf,
+    files: LoginFiles,
+    keyring: Keyring,
+    /// Whether credentials go to the keyring.
+    uses_keyring: bool,
+    shared: Arc<Shared>,
 }
 
-/// A login that is being changed. No other process changes it meanwhile.
+#[derive(Debug, Default)]
+struct Shared {
+    /// What the keyring gave, by its names.
+    known: Mutex<HashMap<String, Known>>,
+    /// Why the keyring did not take a login: a person is not asked again each time that one is renewed.
+    refusal: OnceLock<KeyringError>,
+}
+
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "closing the file unlocks it")] File);
+struct Known {
+    revision: String,
+    login: Result<StoredLogin, (KeyringError, Instant)>,
+}
 
 impl LoginStore {
     /// Returns the logins of a state folder. Nothing is read before it is needed.
-    pub(super) fn at(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join(FOLDER) }
+    pub(super) fn new(state_dir: &Path, keyring: Keyring, uses_keyring: bool) -> Self {
+        Self { files: LoginFiles::at(state_dir), keyring, uses_keyring, shared: Arc::default() }
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// Returns all logins, without the credentials that are in the keyring.
+    pub(super) fn list(&self) -> Result<Vec<StoredLogin>, Problem> {
+        self.files.list().map_err(|error| self.file(error))
     }
 
-    fn path(&self, server: &str, url: &str, extension: &str) -> PathBuf {
-        let name = Sha256::new_with_prefix(server).chain_update([0]).chain_update(url).finalize();
-        self.folder.join(hex::encode(&name[..16])).with_extension(extension)
+    /// Returns what the file of a login says; None if there is no login.
+    pub(super) fn look(&self, server: &str, url: &str) -> Result<Option<StoredLogin>, Problem> {
+        self.files.read(server, url).map_err(|error| self.file(error))
     }
 
     /// Returns the login to a server at this URL; None if there is none.
-    pub(super) fn read(&self, server: &str, url: &str) -> io::Result<Option<StoredLogin>> {
-        let login = read(&self.path(server, url, LOGIN))?;
-        // Another file under this name would send its token to another server.
-        Ok(login.filter(|login| login.server == server && login.url == url))
+    pub(super) async fn read(&self, server: &str, url: &str) -> Result<Option<StoredLogin>, Problem> {
+        let Some(login) = self.look(server, url)? else { return Ok(None) };
+        self.complete(login).await.map(Some)
     }
 
-    /// Writes a login in place of the one before.
-    pub(super) fn write(&self, login: &StoredLogin) -> io::Result<()> {
-        self.create_folder()?;
-        // Beside it first, so that nobody reads half of it; only its owner can read it.
-        let mut file = tempfile::Builder::new().prefix(".login-").tempfile_in(&self.folder)?;
-        file.write_all(&serde_json::to_vec(login)?)?;
-        file.as_file().sync_all()?;
-        file.persist(self.path(&login.server, &login.url, LOGIN)).map_err(|error| error.error)?;
-        Ok(())
-    }
-
-    /// Removes a login.
-    pub(super) fn remove(&self, login: &StoredLogin) -> io::Result<()> {
-        // The file of the lock stays: whoever waits for it must not be alone with another one.
-        match fs::remove_file(self.path(&login.server, &login.url, LOGIN)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
-    }
-
-    /// Waits until nobody else changes the login to a server. Blocks.
-    pub(super) fn lock(&self, server: &str, url: &str) -> io::Result<Lock> {
-        self.create_folder()?;
-        let path = self.path(server, url, LOCK);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Lock(file))
-    }
-
-    /// Returns all logins, by server and URL. Files that are none are ignored.
-    pub(super) fn list(&self) -> io::Result<Vec<StoredLogin>> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut all = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == LOGIN) {
-                all.extend(read(&path)?);
+    /// Adds the credentials, if they are in the keyring.
+    pub(super) async fn complete(&self, login: StoredLogin) -> Result<StoredLogin, Problem> {
+        let Some(place) = login.keyring.clone() else { return Ok(login) };
+        // One at a time: a person is asked once.
+        let mut known = self.shared.known.lock().await;
+        match known.get(&place.key).filter(|known| known.revision == place.revision) {
+            Some(Known { login: Ok(login), .. }) => return Ok(login.clone()),
+            Some(Known { login: Err((why, at)), .. }) if at.elapsed() < SAME_FAILURE => {
+                return Err(Problem::Keyring(why.clone()));
             }
+            _ => {}
         }
-        all.sort_by(|a, b| (&a.server, &a.url).cmp(&(&b.server, &b.url)));
-        Ok(all)
+        let found = self.keyring.read(&place.key).await.and_then(|text| {
+            let found: Option<StoredLogin> = serde_json::from_str(&text).ok();
+            // Another one under this name would send its token to another server.
+            let found = found.filter(|found| found.server == login.server && found.url == login.url);
+            found
+                .map(|found| StoredLogin { keyring: Some(place.clone()), ..found })
+                .ok_or(KeyringError::Missing)
+        });
+        let kept = found.clone().map_err(|why| (why, Instant::now()));
+        known.insert(place.key, Known { revision: place.revision, login: kept });
+        found.map_err(Problem::Keyring)
     }
 
-    fn create_folder(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
+    /// Writes a login in place of the one before. Returns why it is not in the keyring, if it should be.
+    pub(super) async fn write(&self, login: &StoredLogin) -> Result<Option<KeyringError>, Problem> {
+        let before = self.look(&login.server, &login.url)?.and_then(|login| login.keyring);
+        let whole = StoredLogin { keyring: None, ..login.clone() };
+        let place = match self.put_into_keyring(&whole).await {
+            Some(Ok(place)) => place,
+            other => {
+                self.files.write(&whole).map_err(|error| self.file(error))?;
+                if let (None, Some(place)) = (&other, before) {
+                    self.remove_from_keyring(&place).await;
+                }
+                return Ok(other.and_then(Result::err));
+            }
+        };
+        let beside = whole.without_credentials(place.clone());
+        self.files.write(&beside).map_err(|error| self.file(error))?;
+        let login = StoredLogin { keyring: Some(place.clone()), ..whole };
+        let known = Known { revision: place.revision, login: Ok(login) };
+        self.shared.known.lock().await.insert(place.key, known);
+        Ok(None)
     }
-}
 
-fn read(path: &Path) -> io::Result<Option<StoredLogin>> {
-    let mut text = String::new();
-    match File::open(path).and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::InvalidData => {}
-        read => drop(read?),
+    /// Returns None if it is not used.
+    async fn put_into_keyring(&self, login: &StoredLogin) -> Option<Result<InKeyring, KeyringError>> {
+        if !self.uses_keyring {
+            return None;
+        }
+        if let Some(why) = self.shared.refusal.get() {
+            return Some(Err(why.clone()));
+        }
+        let place = InKeyring {
+            key: self.files.key(&login.server, &login.url),
+            revision: random_hex::<8>(),
+            renewed: login.refresh_token.is_some(),
+        };
+        let label = format!("codebridge: login to {}", visible_line(&login.server));
+        let text = serde_json::to_string(login).ok()?;
+        let written = self.keyring.write(&place.key, &label, &text).await;
+        match &written {
+            Err(why) if why.is_surprising() && *why != KeyringError::TooLong => {
+                tracing::warn!(server = login.server, %why, "a login is kept in a file, and not in the keyring");
+                let _ = self.shared.refusal.set(why.clone());
+            }
+            _ => {}
+        }
+        Some(written.map(|()| place))
     }
-    let login = serde_json::from_str(&text).ok();
-    if login.is_none() {
-        tracing::warn!(path = %path.display(), "ignored a login: its file is malformed");
-    }
-    Ok(login)
-}
 
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn login(server: &str, url: &str) -> StoredLogin {
-        StoredLogin {
-            server: server.into(),
-            url: url.into(),
-            issuer: "https://id.example".into(),
-            account: None,
-            client_id: "c".into(),
-            client_secret: None,
-            redirect_uri: "http://127.0.0.1:1/callback".into(),
-            scopes: Vec::new(),
-            wanted: Vec::new(),
-            access_token: "hunter2-access".into(),
-            refresh_token: Some("hunter2-refresh".into()),
-            expires: None,
-            renew_at: None,
+    /// Removes a login, at once where it is used. Returns why its credentials are still in the keyring.
+    pub(super) async fn remove(&self, login: &StoredLogin) -> Result<Option<KeyringError>, Problem> {
+        self.files.remove(login).map_err(|error| self.file(error))?;
+        match &login.keyring {
+            Some(place) => Ok(self.remove_from_keyring(place).await),
+            None if self.uses_keyring => {
+                // One from before the keyring refused may still be there; it is not worth an error.
+                let _ = self.keyring.remove(&self.files.key(&login.server, &login.url)).await;
+                Ok(None)
+            }
+            None => Ok(None),
         }
     }
 
-    #[test]
-    fn a_login_is_for_one_server_at_one_url_and_only_its_owner_can_read_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = LoginStore::at(folder.path());
-        let written = login("a", "https://a.example/mcp");
-        store.write(&written).unwrap();
-        let found = |server: &str, url: &str| store.read(server, url).unwrap().is_some();
-        assert!(found("a", "https://a.example/mcp"));
-        assert!(!found("a", "https://b.example/mcp") && !found("b", "https://a.example/mcp"));
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(store.folder()), 0o700);
-        let path = store.path("a", "https://a.example/mcp", LOGIN);
-        assert_eq!(mode(&path), 0o600);
-        // A file that was moved does not bring its token to another server.
-        fs::rename(&path, store.path("a", "https://b.example/mcp", LOGIN)).unwrap();
-        assert!(!found("a", "https://b.example/mcp"));
-        assert!(!format!("{written:?}").contains("hunter2"));
+    async fn remove_from_keyring(&self, place: &InKeyring) -> Option<KeyringError> {
+        self.shared.known.lock().await.remove(&place.key);
+        let why = self.keyring.remove(&place.key).await.err()?;
+        tracing::warn!(%why, "a login that is no longer used could not be removed from the keyring");
+        Some(why)
     }
 
-    #[test]
-    fn a_damaged_file_is_no_login_and_others_are_found() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = LoginStore::at(folder.path());
-        assert!(store.list().unwrap().is_empty());
-        store.write(&login("a", "https://a.example/mcp")).unwrap();
-        store.write(&login("b", "https://b.example/mcp")).unwrap();
-        fs::write(store.path("a", "https://a.example/mcp", LOGIN), b"{\xff").unwrap();
-        let names: Vec<String> = store.list().unwrap().into_iter().map(|login| login.server).collect();
-        assert_eq!(names, ["b"]);
-        store.remove(&login("b", "https://b.example/mcp")).unwrap();
-        assert!(store.read("b", "https://b.example/mcp").unwrap().is_none());
+    /// Waits until nobody else changes the login to a server.
+    pub(super) async fn lock(&self, server: &str, url: &str) -> Result<Lock, Problem> {
+        let (files, server, url) = (self.files.clone(), server.to_owned(), url.to_owned());
+        let locked = spawn_blocking(move || files.lock(&server, &url)).await;
+        locked.unwrap_or_else(|error| Err(error.into())).map_err(|error| self.file(error))
+    }
+
+    /// Returns why new logins are not kept in the keyring; None if they are. Nobody is asked.
+    pub(super) async fn keyring_state(&self) -> Option<KeyringError> {
+        match self.uses_keyring {
+            true => self.keyring.has("probe").await.err(),
+            false => Some(KeyringError::Off),
+        }
+    }
+
+    pub(super) fn file(&self, source: io::Error) -> Problem {
+        Problem::File { path: self.files.folder().to_path_buf(), source: Arc::new(source) }
     }
 }

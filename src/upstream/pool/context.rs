@@ -85,7 +85,7 @@ impl Context {
             reaper,
             starting: Starting::default(),
             telemetry,
-            logins: Logins::at(&surroundings.state_dir),
+            logins: Logins::new(&surroundings.state_dir, &surroundings.environment, surroundings.keyring),
             allow_self: surroundings.allow_self,
         }
     }

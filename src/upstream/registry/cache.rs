@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use crate::sizes::Amount;
+
 /// The folder of the answers, in the state folder.
 const FOLDER: &str = "registry";
 /// How long an answer is used.
@@ -48,18 +50,35 @@ impl Cache {
         self.0.join(format!("{}.json", hex::encode(Sha256::digest(url))))
     }
 
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+
     /// Removes answers that are too old; all of them when there are too many.
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.0) else { return };
-        let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        let files = self.files();
         let is_full = files.len() > MOST;
-        for file in files {
-            let modified = fs::metadata(&file).and_then(|data| data.modified());
-            if is_full || modified.is_ok_and(|modified| !is_fresh(&modified)) {
-                let _ = fs::remove_file(file);
-            }
+        for file in files.iter().filter(|file| is_full || is_old(file)) {
+            let _ = fs::remove_file(file);
         }
     }
+}
+
+/// Returns the answers in a state folder that are too old. Removes them if `remove` is set.
+pub fn old_answers(state_dir: &Path, remove: bool) -> Amount {
+    let mut old = Cache::in_state(state_dir).files();
+    old.retain(|file| is_old(file));
+    let amount = Amount::of(old.iter().map(PathBuf::as_path));
+    if remove {
+        old.iter().for_each(|file| drop(fs::remove_file(file)));
+    }
+    amount
+}
+
+fn is_old(file: &Path) -> bool {
+    let modified = fs::metadata(file).and_then(|data| data.modified());
+    modified.is_ok_and(|modified| !is_fresh(&modified))
 }
 
 /// A time in the future is that of another clock.
@@ -81,6 +100,9 @@ mod tests {
         let old = SystemTime::now() - FRESH - Duration::from_secs(1);
         fs::File::options().write(true).open(cache.file("a")).unwrap().set_modified(old).unwrap();
         assert_eq!(cache.get("a"), None);
+        cache.put("b", b"two");
+        fs::File::options().write(true).open(cache.file("b")).unwrap().set_modified(old).unwrap();
+        assert_eq!((old_answers(dir.path(), true).count, old_answers(dir.path(), false).count), (1, 0));
         for number in 0..MOST + 2 {
             cache.put(&number.to_string(), b"x");
         }

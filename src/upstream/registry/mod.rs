@@ -16,6 +16,7 @@ mod error;
 mod listed;
 mod recipe;
 
+pub use cache::old_answers;
 pub use client::{Found, Registry};
 pub use entry::{Entry, Input};
 pub use error::RegistryError;

@@ -10,6 +10,8 @@
 //!
 //! What each part contributes is measured in `bench/results`.
 
+#[cfg(test)]
+mod fuzz;
 mod index;
 mod query;
 mod rank;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::upstream::ToolDoc;
 
-fn tool(name: &str, description: &str) -> ToolDoc {
+pub(super) fn tool(name: &str, description: &str) -> ToolDoc {
     ToolDoc { name: name.into(), description: description.into(), ..ToolDoc::default() }
 }
 
@@ -44,7 +44,7 @@ fn servers() -> Vec<(String, Vec<ToolDoc>)> {
     ]
 }
 
-fn index(servers: &[(String, Vec<ToolDoc>)]) -> Index {
+pub(super) fn index(servers: &[(String, Vec<ToolDoc>)]) -> Index {
     let indexed: Vec<_> = servers
         .iter()
         .map(|(name, docs)| IndexedServer {

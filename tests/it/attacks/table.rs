@@ -111,6 +111,13 @@ fn the_page_lists_every_attack(_: &TestEnv) {
     let files = quick::FILES.len() + sessions::FILES.len();
     assert_eq!(WALLS.len(), files, "a file of attacks is missing in the page");
     assert!(refused > 100, "{refused}");
+    for (page, text) in [
+        ("README.md", format!("{refused} attempts")),
+        ("src/help/security.md", format!("| {refused} for each of")),
+    ] {
+        let says = fs::read_to_string(root().join(page)).unwrap().contains(&text);
+        assert!(says, "{page} has another number of attempts: it must say '{text}'");
+    }
     let path = root().join(PAGE);
     if std::env::var_os("CODEBRIDGE_UPDATE_ATTACKS").is_some() {
         fs::write(&path, &page).unwrap();
@@ -137,11 +144,18 @@ fn each_promise_names_tests_that_exist(_: &TestEnv) {
         sources(root().join(folder), &mut source);
     }
     let help = fs::read_to_string(root().join("src/help/security.md")).unwrap();
-    let table = help.lines().skip_while(|line| *line != "| threat | protection | tests |").skip(2);
-    let promises: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
-    assert!(promises.len() > 10, "{promises:?}");
+    let headers = [
+        "| threat | protection | tests |",
+        "| runtime | user namespace | limits of memory and processes | tests |",
+    ];
+    let promises = headers.iter().flat_map(|header| {
+        let rows = help.lines().skip_while(move |line| line != header).skip(2);
+        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+        assert!(rows.len() > 5, "{header}: {rows:?}");
+        rows
+    });
     for promise in promises {
-        let tests = promise.split('|').nth(3).unwrap();
+        let tests = promise.trim_end_matches('|').rsplit('|').next().unwrap();
         let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "no test: {promise}");
         for name in names {

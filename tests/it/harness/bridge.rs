@@ -112,8 +112,17 @@ impl<'a> BridgeBuilder<'a> {
 
     /// Starts it and initializes the connection.
     pub(crate) fn start(self) -> Bridge<'a> {
+        self.start_for(json!({}))
+    }
+
+    pub(crate) fn start_showing_forms(self) -> Bridge<'a> {
+        self.start_for(json!({ "elicitation": {} }))
+    }
+
+    /// The same for a client with capabilities.
+    pub(crate) fn start_for(self, capabilities: Value) -> Bridge<'a> {
         let bridge = self.spawn();
-        bridge.initialize(LATEST_WITH_INITIALIZE);
+        bridge.initialize_for(LATEST_WITH_INITIALIZE, capabilities);
         bridge
     }
 }
@@ -198,7 +207,11 @@ impl<'a> Bridge<'a> {
     pub(crate) fn send_raw(&self, bytes: &[u8]) {
         let mut input = self.input.lock().unwrap();
         let input = input.as_mut().expect("its standard input is closed");
-        input.write_all(bytes).and_then(|()| input.flush()).unwrap();
+        match input.write_all(bytes).and_then(|()| input.flush()) {
+            // It has ended: whoever waits for an answer sees that.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            written => written.unwrap(),
+        }
     }
 
     /// Sends one message.
@@ -236,9 +249,13 @@ impl<'a> Bridge<'a> {
 
     /// The handshake of the older era.
     pub(crate) fn initialize(&self, version: &str) -> Value {
+        self.initialize_for(version, json!({}))
+    }
+
+    fn initialize_for(&self, version: &str, capabilities: Value) -> Value {
         let params = json!({
             "protocolVersion": version,
-            "capabilities": {},
+            "capabilities": capabilities,
             "clientInfo": { "name": "codebridge-tests", "version": "1" },
         });
         let answer = self.ask("initialize", params);
@@ -260,6 +277,13 @@ impl<'a> Bridge<'a> {
 
     /// Starts code that prints `ready`, and returns when it has. `more` are further arguments.
     pub(crate) fn start_until_ready(&self, session: &str, code: &str, more: Value) -> PendingCall<'_> {
+        let pending = self.start_saying_ready(session, code, more);
+        self.wait_until_ready(&pending);
+        pending
+    }
+
+    /// Starts code that prints `ready` at some time.
+    pub(crate) fn start_saying_ready(&self, session: &str, code: &str, more: Value) -> PendingCall<'_> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut arguments = json!({ "code": code, "session": session });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -271,17 +295,20 @@ impl<'a> Bridge<'a> {
             "jsonrpc": "2.0", "id": id, "method": "tools/call",
             "params": { "name": "run_python", "arguments": arguments, "_meta": { "progressToken": token } },
         }));
+        PendingCall(pending)
+    }
+
+    pub(crate) fn wait_until_ready(&self, call: &PendingCall<'_>) {
         let mut others = self.shared.others.lock().unwrap();
-        while progress_of(&others.0, &pending.id).is_none() {
-            if pending.is_answered() {
-                drop(others);
-                panic!("the code never said 'ready': {}", PendingCall(pending).outcome());
-            }
+        while progress_of(&others.0, &call.0.id).is_none() {
+            assert!(!call.0.is_answered(), "the code never said 'ready'; all that came: {:?}", others.0);
             assert!(!others.1, "the connection ended before the code was ready");
             others = self.shared.another.wait(others).unwrap();
         }
-        drop(others);
-        PendingCall(pending)
+    }
+
+    pub(crate) fn has_said_ready(&self, call: &PendingCall<'_>) -> bool {
+        progress_of(&self.shared.others.lock().unwrap().0, &call.0.id).is_some()
     }
 
     /// Calls `run_python` with these arguments.

@@ -58,6 +58,11 @@ impl<'a> PodmanService<'a> {
         self.folder.join("sock")
     }
 
+    /// The folder of its images and containers.
+    pub(crate) fn storage(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
     /// Its URL in the settings of the bridge.
     pub(crate) fn target(&self) -> String {
         format!("podman:{}", self.name)
@@ -66,7 +71,12 @@ impl<'a> PodmanService<'a> {
     fn podman(&self) -> Prepared {
         let mut command = self.env.command(which("podman").unwrap());
         let folder = |name: &str| self.folder.join(name).into_os_string();
-        command.argv.extend(["--root".into(), folder("root"), "--runroot".into(), folder("run")]);
+        command.argv.extend([
+            "--root".into(),
+            self.storage().into_os_string(),
+            "--runroot".into(),
+            folder("run"),
+        ]);
         command.argv.extend(["--tmpdir".into(), folder("tmp")]);
         let mut images = OsString::from("overlay.imagestore=");
         images.push(&self.images);

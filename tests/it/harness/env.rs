@@ -187,6 +187,8 @@ impl TestEnv {
         set("HOME", self.home().into());
         set("TMPDIR", self.root.join("tmp").into());
         set("LANG", "C.UTF-8".into());
+        // A test must not reach the keyring of whoever runs it.
+        set("MCP_BRIDGE_KEYRING", "0".into());
         match self.user() {
             Some(user) => {
                 // One for all tests: podman allows a user no more than one.

@@ -41,4 +41,4 @@ def opts(p): return sorted({'noexec', 'nosuid', 'nodev', 'rw'} & set(mounts[p][3
 def size(p):
     s = os.statvfs(p)
     return s.f_blocks * s.f_frsize >> 20
-print(json.dumps({'cwd': os.getcwd(), 'home': os.environ['HOME'], 'host': os.uname().nodename, 'env': 'SECRET_OF_THE_HOST' in os.environ, 'nnp': status['NoNewPrivs'].strip(), 'caps': status['CapEff'].strip(), 'bnd': status['CapBnd'].strip(), 'seccomp': status['Seccomp'].strip(), 'tmp': opts('/tmp'), 'workspace': opts('/workspace'), 'sizes': [size('/tmp'), size('/workspace')], 'ids': [os.getuid(), os.getgid(), os.getgroups()]}))
+print(json.dumps({'cwd': os.getcwd(), 'home': os.environ['HOME'], 'host': os.uname().nodename, 'env': 'SECRET_OF_THE_HOST' in os.environ, 'nnp': status['NoNewPrivs'].strip(), 'caps': status['CapEff'].strip(), 'bnd': status['CapBnd'].strip(), 'seccomp': status['Seccomp'].strip(), 'tmp': opts('/tmp'), 'workspace': opts('/workspace'), 'sizes': [size('/tmp'), size('/workspace')], 'users': open('/proc/self/uid_map').read().split(), 'ids': [os.getuid(), os.getgid(), os.getgroups()]}))

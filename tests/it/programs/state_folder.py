@@ -27,3 +27,16 @@ await runtime.step("second", second)
 # %% uses
 print(double(21), await runtime.load_artifact("notes.txt"))
 await runtime.save_artifact("third", name="notes.txt")
+
+# %% saves_for_alice
+def triple(n):
+    """Triples a number."""
+    return 3 * n
+
+
+save_tool(triple)
+await runtime.save_artifact("of alice", name="hers.txt")
+print("for alice")
+
+# %% uses_of_alice
+print(triple(21), await runtime.load_artifact("hers.txt"))

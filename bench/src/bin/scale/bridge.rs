@@ -27,14 +27,18 @@ pub(crate) struct Bridge {
 impl Bridge {
     /// Starts one for so many users, with these flags.
     pub(crate) async fn start(options: &Options, users: usize, flags: &[&str]) -> io::Result<Self> {
+        let fixed = ["--runtime", &options.runtime, "--image", &options.image];
+        let command = CommandLine::new(&options.program);
+        Self::start_with(command, users, &[&fixed, flags].concat()).await
+    }
+
+    /// The same with a command line that has no arguments yet.
+    pub(crate) async fn start_with(command: CommandLine, users: usize, flags: &[&str]) -> io::Result<Self> {
         let home = tempfile::tempdir()?;
         let tokens = tokens(&home, users)?;
         let state = home.path().to_string_lossy().into_owned();
-        let args = [
-            "serve", "--http", "127.0.0.1:0", "--state-dir", &state, "--runtime", &options.runtime,
-            "--image", &options.image, "--log-level", "warn",
-        ];
-        let command = CommandLine::new(&options.program).args(args).args(flags);
+        let args = ["serve", "--http", "127.0.0.1:0", "--state-dir", &state, "--log-level", "warn"];
+        let command = command.args(args).args(flags);
         let mut child = spawn_piped(&command).map_err(io::Error::other)?;
         let stderr = child.stderr.take().ok_or_else(|| io::Error::other("no pipe"))?;
         let mut lines = BufReader::new(stderr).lines();

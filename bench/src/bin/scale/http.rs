@@ -43,12 +43,17 @@ impl Client {
 
     /// Runs code, which has to succeed.
     pub(crate) async fn run(&mut self, code: &str, session: &str) -> io::Result<()> {
-        let arguments = json!({ "code": code, "session": session, "timeout": 120 });
-        let result = self.ask("tools/call", json!({ "name": "run_python", "arguments": arguments })).await?;
+        let result = self.call(code, session).await?;
         match result["isError"] == false {
             true => Ok(()),
             false => Err(io::Error::other(format!("the call failed: {result}"))),
         }
+    }
+
+    /// Runs code, and returns the result.
+    pub(crate) async fn call(&mut self, code: &str, session: &str) -> io::Result<Value> {
+        let arguments = json!({ "code": code, "session": session, "timeout": 120 });
+        self.ask("tools/call", json!({ "name": "run_python", "arguments": arguments })).await
     }
 
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> io::Result<Value> {

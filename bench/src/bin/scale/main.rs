@@ -1,9 +1,10 @@
 //! Many clients of one bridge over HTTP: how fast it is, what each of them takes, and where the limits are.
 //!
-//! `cargo run --release -p codebridge-bench --bin scale -- load idle turnover waiting --image dir:/path`: each part takes less
-//! than two minutes.
+//! `cargo run --release -p codebridge-bench --bin scale -- load idle turnover waiting engines --image dir:/path`: each part
+//! takes less than two minutes.
 
 mod bridge;
+mod engines;
 mod floor;
 mod http;
 mod idle;
@@ -47,6 +48,7 @@ async fn measure(options: &Options) -> io::Result<String> {
             Part::Idle => idle::measure(options, &mut table).await?,
             Part::Turnover => turnover::measure(options, &mut table).await?,
             Part::Waiting => waiting::measure(options, &mut table).await?,
+            Part::Engines => engines::measure(options, &mut table).await?,
         }
     }
     Ok(table.0)

@@ -17,6 +17,12 @@ pub(crate) struct Options {
     /// What the sandboxes start: `host:` or `dir:PATH`.
     #[arg(long, default_value = "host:")]
     pub(crate) image: String,
+    /// The image for podman, in `engines`.
+    #[arg(long, default_value = "docker.io/library/python:3.14-slim")]
+    pub(crate) engine_image: String,
+    /// The folder of a podman store that has this image; without it `engines` is left out.
+    #[arg(long)]
+    pub(crate) engine_images: Option<PathBuf>,
     /// Clients, each with a session.
     #[arg(long, default_value_t = 100)]
     pub(crate) clients: usize,
@@ -33,6 +39,8 @@ pub(crate) enum Part {
     Idle,
     /// A thousand sessions opened and closed.
     Turnover,
-    /// Ten thousand connections that wait.
+    /// Ten thousand connections that wait, or as many as the limit of files lets there be.
     Waiting,
+    /// Sessions spread over three podman services, one of which is killed.
+    Engines,
 }

@@ -7,9 +7,10 @@ use crate::bridge::Bridge;
 use crate::options::Options;
 use crate::table::Table;
 
-/// Sessions, of these users in turn, and after how many the bridge is looked at.
+/// Sessions, of these users in turn, and after how many the bridge is looked at. It keeps the last 200 runs of each user for the
+/// console: the second half of the sessions finds these lists full.
 const SESSIONS: usize = 1_000;
-const USERS: usize = 10;
+const USERS: usize = 2;
 const LOOK: usize = 50;
 /// Sandboxes that are removed after their session was answered.
 const SETTLE: Duration = Duration::from_millis(300);

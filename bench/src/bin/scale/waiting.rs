@@ -11,6 +11,8 @@ use crate::options::Options;
 use crate::table::{Table, ms, p50_p99};
 
 const CONNECTIONS: usize = 10_000;
+/// Half of the files of a bridge are for connections. So many of these are for the caller and for those that send nothing.
+const RESERVE: usize = 100;
 /// A user may have a quarter of all connections.
 const USERS: usize = 5;
 const STRANGERS: usize = 3_000;
@@ -20,6 +22,8 @@ const CALLS: usize = 500;
 pub(crate) async fn measure(options: &Options, table: &mut Table) -> io::Result<()> {
     let bridge = Bridge::start(options, USERS, &[]).await?;
     let hard = getrlimit(Resource::Nofile).maximum;
+    let may_open = hard.and_then(|files| usize::try_from(files / 2).ok()).unwrap_or(usize::MAX);
+    let connections = CONNECTIONS.min(may_open.saturating_sub(RESERVE));
     // After the bridge has started: it raises its own.
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
     let mut caller = bridge.client(0).await?;
@@ -30,17 +34,18 @@ pub(crate) async fn measure(options: &Options, table: &mut Table) -> io::Result<
     let before = bridge.memory();
     let began = Instant::now();
     let mut waiting = Vec::new();
-    for number in 0..CONNECTIONS {
+    for number in 0..connections {
         let mut client = bridge.client(number).await?;
         client.discover().await?;
         waiting.push(client);
     }
     let opening = began.elapsed().as_secs_f64();
-    let each = (bridge.memory() - before) / CONNECTIONS as f64;
+    let each = (bridge.memory() - before) / connections as f64;
     let (middle, late) = calls(&mut caller).await?;
     let open = count_open(&waiting);
     let text = format!("{open} stay open, {each:.1} KB each; opened in {opening:.0} s");
-    table.row(&format!("{CONNECTIONS} connections of {USERS} users that wait"), &text, "all");
+    let limit = hard.map_or_else(|| "no limit of".to_owned(), |files| format!("a limit of {files}"));
+    table.row(&format!("{connections} connections of {USERS} users that wait, {limit} files"), &text, "all");
     let text = format!("{} / {} ms; {alone} before", ms(middle), ms(late));
     table.row("a warm call meanwhile, p50 / p99", &text, "-");
     let mut strangers = Vec::new();
@@ -56,7 +61,7 @@ pub(crate) async fn measure(options: &Options, table: &mut Table) -> io::Result<
         ms(middle),
         ms(late)
     );
-    table.row(&format!("{STRANGERS} more that send nothing"), &text, "1,024 of them, and all others");
+    table.row(&format!("{STRANGERS} more that send nothing"), &text, "at most 1,024 of them, and all others");
     drop((waiting, strangers, caller));
     bridge.stop().await
 }

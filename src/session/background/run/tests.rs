@@ -46,6 +46,19 @@ fn shown(outcome: &RunOutcome) -> Vec<(&str, bool)> {
     outcome.displays.iter().map(|display| (display.uri.rsplit('/').next().unwrap(), of(display))).collect()
 }
 
+#[test]
+fn a_run_keeps_its_workspace_while_it_goes_on_and_for_a_while_after() {
+    let runs = super::super::runs::BackgroundRuns::default();
+    assert!(!runs.has_run_within(Duration::MAX));
+    let run = runs.add("main", false, &caller(), BOUNDS).unwrap();
+    assert!(runs.has_run_within(Duration::ZERO), "nobody looks at it, and it goes on");
+    run.begin(7, None, WaitsFor(Box::new(Vec::new)));
+    assert!(runs.has_run_within(Duration::ZERO));
+    run.end(outcome(0));
+    std::thread::sleep(Duration::from_millis(1));
+    assert!(runs.has_run_within(Duration::from_secs(3600)) && !runs.has_run_within(Duration::ZERO));
+}
+
 #[tokio::test]
 async fn pictures_after_those_that_looks_have_shown_are_in_the_result() {
     let run = run();

@@ -1,0 +1,3 @@
+def triple(n):
+    """Triples a number."""
+    return 3 * n
