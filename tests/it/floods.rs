@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
+use crate::harness::outcome::Outcome;
 use crate::harness::{Runtime, Suite, TestEnv};
 use crate::server_access::{define, fake, run};
 use crate::{python, tests};
@@ -32,7 +33,7 @@ pub(crate) fn register(suite: &mut Suite) {
 
 fn some_of_everything(env: &TestEnv) {
     let bridge = bridge(env);
-    assert_eq!(flood(&bridge, python!("floods", "some_of_everything")), "4 refused");
+    assert_eq!(flood(&bridge, python!("floods", "some_of_everything")).ok(), "4 refused");
     // Frames beside those of the supervisor may cut one of those in two, which ends the session.
     flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
     bridge.close();
@@ -40,13 +41,13 @@ fn some_of_everything(env: &TestEnv) {
 
 fn the_largest_questions(env: &TestEnv) {
     let bridge = bridge(env);
-    assert_eq!(flood(&bridge, python!("floods", "questions")), "18 answered");
+    assert_eq!(flood(&bridge, python!("floods", "questions")).ok(), "18 answered");
     bridge.close();
 }
 
 fn thousands_of_questions_of_each_kind(env: &TestEnv) {
     let bridge = bridge(env);
-    assert_eq!(flood(&bridge, python!("floods", "many_questions")), "sent");
+    assert_eq!(flood(&bridge, python!("floods", "many_questions")).ok(), "sent");
     bridge.close();
 }
 
@@ -59,7 +60,7 @@ fn frames_without_end(env: &TestEnv) {
 
 fn large_results_that_nobody_reads(env: &TestEnv) {
     let bridge = bridge(env);
-    assert_eq!(flood(&bridge, python!("floods", "unread_results")), "still answered");
+    assert_eq!(flood(&bridge, python!("floods", "unread_results")).ok(), "still answered");
     bridge.close();
 }
 
@@ -75,8 +76,8 @@ fn bridge(env: &TestEnv) -> Bridge<'_> {
     bridge
 }
 
-/// Calls another session as long as one sends a flood; returns what that one printed.
-fn flood(bridge: &Bridge<'_>, code: &str) -> String {
+/// Calls another session as long as one sends a flood; returns how that one ended.
+fn flood(bridge: &Bridge<'_>, code: &str) -> Outcome {
     let code = format!("{PRELUDE}\n{code}");
     let arguments = json!({ "code": code, "session": "flood", "servers": ["fake"], "timeout": 100 });
     let flooding = bridge.start_call(arguments);
@@ -94,5 +95,5 @@ fn flood(bridge: &Bridge<'_>, code: &str) -> String {
     let outcome = flooding.outcome();
     let memory = bridge.peak_memory();
     assert!(memory < MEMORY, "the bridge had {} MiB\n{outcome:.1000}", memory >> 20);
-    outcome.stdout()
+    outcome
 }

@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::env::TestEnv;
 use super::matrix::Machine;
 use super::outcome::Outcome;
-use super::process::{Prepared, Running, Transcript, collect};
+use super::process::{Prepared, Running, Transcript, collect, eventually};
 
 /// The newest protocol version with an `initialize`.
 pub(crate) const LATEST_WITH_INITIALIZE: &str = "2025-11-25";
@@ -142,6 +142,7 @@ pub(crate) struct Bridge<'a> {
     shared: Arc<Shared>,
     next_id: AtomicI64,
     began: Instant,
+    logging: JoinHandle<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -170,7 +171,7 @@ impl<'a> Bridge<'a> {
     ) -> Self {
         let shared = Arc::<Shared>::default();
         let transcript = process.transcript.clone();
-        collect(process.child.stderr.take().unwrap(), transcript.clone());
+        let logging = collect(process.child.stderr.take().unwrap(), transcript.clone());
         let reader = Arc::clone(&shared);
         thread::spawn(move || {
             for line in BufReader::with_capacity(1 << 20, output).split(b'\n') {
@@ -185,7 +186,7 @@ impl<'a> Bridge<'a> {
             reader.another.notify_all();
         });
         let (input, next_id) = (Mutex::new(Some(input)), AtomicI64::new(1));
-        Self { env, process, input, shared, next_id, began: Instant::now() }
+        Self { env, process, input, shared, next_id, began: Instant::now(), logging }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -340,6 +341,7 @@ impl<'a> Bridge<'a> {
     /// Waits for its end. Everything that it wrote to its standard output must have been messages.
     pub(crate) fn wait(mut self, limit: Duration) -> Ended {
         let status = self.process.wait_within(limit);
+        eventually("nobody holds its standard error", limit, || self.logging.is_finished().then_some(()));
         self.assert_only_messages();
         Ended { status, log: self.log() }
     }
