@@ -253,6 +253,9 @@ fn a_server_that_asks_before_its_first_call_reaches_only_calls_that_may_use_it(e
 fn code_is_held_to_its_time_limit_while_a_question_is_open(env: &TestEnv) {
     define(env, &json!({ "fake": fake(env, &[]) }));
     let bridge = env.bridge().spawn();
+    // The start of the server is not what takes the time.
+    let ready = call(&bridge, "await mcp_fake.echo(a=1)", json!({}));
+    assert_eq!(ready["content"][0]["text"], "{'a': 1}", "{ready}");
     let short = json!({ "arguments": { "code": format!("{ASK}\nawait ask('which?')"), "servers": ["fake"], "timeout": 1 } });
     let result = call(&bridge, "", short.clone());
     let (questions, state) = asked(&result);

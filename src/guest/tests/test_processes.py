@@ -1,6 +1,7 @@
 """Processes: children of user code, how the interpreter ends, what the supervisor makes of it."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -154,8 +155,8 @@ class Ends(unittest.TestCase):
 
     def test_the_end_between_runs(self):
         with Guest() as guest:
-            guest.run("import threading, os\nthreading.Timer(0.05, os._exit, (4,)).start()")
-            self.assertEqual(guest.wait_end(), Ended("exit 4", 4))
+            os.kill(int(guest.run("import os\nprint(os.getpid())").out), signal.SIGTERM)
+            self.assertEqual(guest.wait_end(), Ended("signal 15", 143))
 
     def test_children_left_behind_are_killed(self):
         with Guest() as guest:
