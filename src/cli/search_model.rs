@@ -20,7 +20,7 @@ use crate::reaper::Reaper;
 use crate::settings::variables::SEARCH_MODEL;
 use crate::settings::{Environment, Settings};
 use crate::upstream::catalog::Prepared;
-use crate::upstream::meaning::{MODEL, TOKENIZER};
+use crate::upstream::meaning::{MODEL, TOKENIZER, check_built};
 use crate::upstream::shell_word;
 use crate::workspace::{Bridge, Workspace};
 
@@ -49,6 +49,7 @@ pub(super) async fn search_model(
     settings: Settings,
     environment: &Environment,
 ) -> Result<ExitCode, CommandError> {
+    check_built()?;
     match command {
         SearchModelCommand::Fetch(form) => fetch(settings, environment, &form).await,
         SearchModelCommand::Status(form) => status(settings, environment, &form).await,
@@ -145,7 +146,7 @@ async fn status(
     let Prepared { tools, ready } = state.transpose()?.unwrap_or_default();
     let mut text = format!("model  {}\nread   {ready} of {tools} tools\n", folder.display());
     if ready < tools {
-        text.push_str("       searches compare words alone until all are read\n");
+        text.push_str("       a search compares the others by words alone\n");
     }
     write(form, &json!({ "folder": folder, "tools": tools, "ready": ready }), text, Exit::Success).await
 }

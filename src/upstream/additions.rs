@@ -9,11 +9,11 @@ use std::sync::Arc;
 use reqwest::Url;
 use serde_json::{Map, Value, json};
 
+use super::credential::is_credential;
 use super::discovery::{ChangeError, in_ascii};
 use super::error::UpstreamError;
 use super::export::has_credential;
 use super::naming::{name_of_command, name_of_url, short_name};
-use super::pool::is_credential;
 use super::registry::{Entry, RegistryError};
 use crate::audit::AuditError;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::credential::is_credential;
 use super::discovery::{Definition, Launch, Written};
-use super::pool::{Secrets, is_credential};
+use super::pool::Secrets;
 
 /// Keys of `oauth` and `auth` whose values are credentials.
 const SECRETS: [&str; 6] = ["clientSecret", "client_secret", "password", "secret", "token", "value"];

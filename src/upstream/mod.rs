@@ -17,7 +17,7 @@
 //! naming                                          names for new servers
 //! login                                           logins to remote servers
 //! discovery                                       files ─▶ definitions
-//! alias, called_by, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
+//! alias, called_by, credential, denied, events, offer, offer_contents, questions, raw_arguments, shell, tool_doc, written
 //! ```
 
 mod additions;
@@ -25,6 +25,7 @@ mod alias;
 mod arguments;
 mod called_by;
 pub mod catalog;
+mod credential;
 mod denied;
 pub mod discovery;
 mod docs;
@@ -60,6 +61,7 @@ pub use additions::{AddError, NewFrom, NewServer};
 pub use alias::{alias, aliases};
 pub use arguments::check_arguments;
 pub use called_by::{CalledBy, CodeLine};
+pub use credential::is_credential;
 pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, ToTest, UnknownServer};
 pub use error::{Remedy, UpstreamError};
@@ -72,7 +74,7 @@ pub use naming::{name_of_command, name_of_url, short_name};
 pub use offer::{OfferList, OfferRequest};
 pub use offer_contents::{ContentsError, resource_contents};
 pub use options::{CallOptions, UnreadResults};
-pub use pool::{CallOutcome, Limits, OfferPages, ResourceWatch, ServerState, Tool, is_credential};
+pub use pool::{CallOutcome, Limits, OfferPages, ResourceWatch, ServerState, Tool};
 pub use questions::{
     Answering, Answers, Askers, CallerGuard, ClientId, NoAnswers, Offers, Question, Refusal,
 };

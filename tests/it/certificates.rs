@@ -172,5 +172,27 @@ fn a_definition_names_whom_to_trust_and_who_we_are(env: &TestEnv) {
     let both = [fs::read(&ours).unwrap(), fs::read(&key).unwrap()].concat();
     let both = env.write("home/tls/both.pem", both);
     assert_eq!(call(false, json!({ "caFile": ca, "clientCert": both })).code(), Some(0));
+    // The same for an API: whatever it answers, it was reached.
+    let api = json!({ "openapi": "3.1.0", "paths": { "/none": { "get": { "operationId": "getNone" } } } });
+    let api = env.write("home/api.json", api.to_string());
+    let call = |more: Value| {
+        let mut web = json!({ "openapi": api, "baseUrl": format!("https://127.0.0.1:{port}") });
+        web.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        env.write("home/MCPs/web.json", json!({ "mcpServers": { "web": web } }).to_string());
+        let mut call = env.command(env.binary());
+        call.argv.extend(["call", "web.get_none"].map(Into::into));
+        call.cwd = env.folder("home");
+        call.run(env.guard())
+    };
+    for (more, code, said) in [
+        (known, 65, "HTTP 405 Method Not Allowed"),
+        (json!({ "caFile": ca }), 65, "the connection failed"),
+        (json!({ "clientCert": ours, "clientKey": key }), 65, "could not connect"),
+        (json!({ "caFile": "nowhere.pem" }), 76, "('caFile' of its definition): No such file"),
+    ] {
+        let output = call(more);
+        assert!(output.code() == Some(code) && output.to_string().contains(said), "{output}");
+        assert!(!output.to_string().contains("PRIVATE"), "{output}");
+    }
     drop(running);
 }

@@ -31,7 +31,7 @@ pub(crate) fn register(suite: &mut Suite) {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts `codebridge console`; returns it with the path and the query of the address that it prints.
-fn console(env: &TestEnv) -> (HttpBridge<'_>, String) {
+pub(crate) fn console(env: &TestEnv) -> (HttpBridge<'_>, String) {
     let bridge = env.bridge().args(&["console"]).spawn();
     let (address, link) = eventually("it prints its address", LIMIT, || {
         let log = bridge.log();
@@ -43,7 +43,7 @@ fn console(env: &TestEnv) -> (HttpBridge<'_>, String) {
 }
 
 /// Follows the address.
-fn open<'a, 'b>(http: &'b HttpBridge<'a>, link: &str) -> Browser<'a, 'b> {
+pub(crate) fn open<'a, 'b>(http: &'b HttpBridge<'a>, link: &str) -> Browser<'a, 'b> {
     let reply = http.get(link, None).expect(303);
     assert_eq!(reply.header("location"), Some("/console"), "the token does not stay in the address");
     Browser::with_cookie(http, reply.header("set-cookie").unwrap())

@@ -1,17 +1,19 @@
 //! Servers of a registry are found and added, by commands and by code.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::console_bridges::{console, open};
 use crate::find_servers::{command, file, words_of, written};
 use crate::harness::bridge::Bridge;
+use crate::harness::http::request;
 use crate::harness::matrix::{Kind, which};
 use crate::harness::process::{Output, Prepared, Running};
-use crate::harness::{Runtime, Suite, TestEnv};
+use crate::harness::{Runtime, Suite, TestEnv, eventually};
 use crate::http::terminate;
 use crate::policy::{form, with_forms, write_policy};
 use crate::questions::{asked, modern};
@@ -35,6 +37,7 @@ pub(crate) fn register(suite: &mut Suite) {
         "find_registry",
         tests![
             code_finds_a_server_and_adds_it_with_the_persons_approval,
+            the_console_approves_a_server_where_the_client_shows_no_forms,
             code_adds_nothing_where_nobody_says_yes,
             users_of_http_add_urls_only_where_the_policy_says_so,
         ],
@@ -320,6 +323,41 @@ fn code_finds_a_server_and_adds_it_with_the_persons_approval(env: &TestEnv) {
     let shown = command(env, &["audit"]).ok();
     assert!(shown.contains("  server kept (mcp.kept.example)  added-for-good  approved"), "{shown}");
     registry.end();
+}
+
+fn the_console_approves_a_server_where_the_client_shows_no_forms(env: &TestEnv) {
+    let server = words_of(&fake(env, &["--few"]));
+    let bridge = env.bridge().start();
+    let (http, link) = console(env);
+    let browser = open(&http, &link);
+    // A page that is open, which the bridge notices a moment later.
+    let mut page = http.connect();
+    let headers = [("Host", http.address.as_str()), ("Cookie", &browser.cookie)];
+    page.write_all(&request("GET", "/console/live?page=approvals", &headers, "")).unwrap();
+    let code = format!(
+        "import asyncio\nwhile True:\n    try:\n        s = await runtime.add_server({}, name='new-one')\n        break\n    \
+         except MCPError as error:\n        if 'nobody' not in str(error): raise\n        await asyncio.sleep(0.1)\n\
+         print(await s.echo(a=1), runtime.discovered_servers())",
+        json!(server)
+    );
+    let pending = bridge.start_call(json!({ "code": code }));
+    let question = eventually("the question is shown", env.guard().left(), || {
+        let page = browser.get("/console/approvals").expect(200).body;
+        let (_, rest) = page.split_once("data-question=\"")?;
+        assert!(page.contains("new-one") && page.contains("mcp_server.py"), "{page}");
+        Some(rest.split('"').next().unwrap().to_owned())
+    });
+    assert!(!pending.0.is_answered() && !file(env).exists());
+    let _ = browser
+        .post("/console/approvals", &format!("question={question}&action=accept&field.approve=on"))
+        .expect(303);
+    assert_eq!(pending.outcome().ok(), "{'a': 1} ['new-one']");
+    drop(page);
+    bridge.close();
+    let log = command(env, &["audit", "--json"]).ok();
+    let approved = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let approved: Vec<_> = approved.filter(|line| line["event"] == "approved").collect();
+    assert_eq!((approved.len(), &approved[0]["server"]), (1, &json!("new-one")), "{log}");
 }
 
 fn code_adds_nothing_where_nobody_says_yes(env: &TestEnv) {

@@ -130,7 +130,7 @@ fn earlier_versions_are_kept_and_shown(env: &TestEnv) {
     assert_eq!(
         bridge.run(python!("saved_tools", "search")).ok(),
         "saved function  close_all async close_all(project: str, *, limit=10) -> int Closes all issues of a project ['tracker']\n\
-         Closes all issues of a project. None None\n['double']"
+         Closes all issues of a project. None None\n[('double', 2)]"
     );
     let first = saved(env, &["show", "double", "--version", "1"]);
     assert!(first.stderr.contains("note: this is version 1 of double; the current one is 2"), "{first}");

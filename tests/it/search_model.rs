@@ -4,12 +4,16 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::harness::matrix::Kind;
 use crate::harness::process::Output;
-use crate::harness::{Suite, TestEnv};
+use crate::harness::{Runtime, Suite, TestEnv};
 use crate::installs::{network, uv};
+use crate::server_access::{define, fake};
+use crate::telemetry::threads;
 use crate::tests;
 
-const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes/mcp_server.py");
+/// Bytes by which a loaded model makes a bridge larger; its weights have 23 MB.
+const LOADED: u64 = 15 << 20;
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -19,16 +23,21 @@ pub(crate) fn register(suite: &mut Suite) {
             where_a_model_cannot_be_used_words_decide_and_a_warning_says_so,
         ],
     );
+    suite.on(
+        &[Runtime::of_user(Kind::Crun)],
+        "search_model",
+        tests![nothing_of_a_model_is_loaded_unless_the_variable_names_it],
+    );
 }
 
 /// Runs a command with three servers, each with one tool.
 fn run(env: &TestEnv, words: &[&str], model: Option<&str>) -> Output {
-    let described = |name: &str, text: &str| json!({ "command": "python3", "args": [FAKE, "--few", "--named", name, "--described", text] });
+    let described = |name: &str, text: &str| fake(env, &["--few", "--named", name, "--described", text]);
     let servers = json!({
         "one": described("purge_ledger", "Erases the bookkeeping for good."),
         "two": described("fetch_forecast", "Says whether it will rain."),
     });
-    env.write("home/MCPs/all.json", json!({ "mcpServers": servers }).to_string());
+    define(env, &servers);
     let mut command = env.command(env.binary());
     command.argv.extend(words.iter().map(Into::into));
     command.cwd = env.folder("home");
@@ -65,6 +74,30 @@ fn a_model_that_is_fetched_finds_tools_by_their_meaning(env: &TestEnv) {
     );
     let status = run(env, &["search-model", "status"], Some(model)).ok();
     assert!(status.contains(&format!("{0} of {0} tools", fetched["tools"])), "{status}");
+}
+
+fn nothing_of_a_model_is_loaded_unless_the_variable_names_it(env: &TestEnv) {
+    let model = run(env, &["search-model", "fetch"], None).ok();
+    let search = "print([hit['name'] for hit in await runtime.search_tool_docs('take an umbrella today?')])";
+    // What a bridge finds, whether it has a thread for the model, and its memory.
+    let of = |model: Option<&str>| {
+        let bridge = env.bridge();
+        let bridge = match model {
+            Some(model) => bridge.var("MCP_BRIDGE_SEARCH_MODEL", model),
+            None => bridge,
+        };
+        let bridge = bridge.start();
+        let found = bridge.run(search).ok();
+        let has_thread = threads(bridge.pid()).iter().any(|name| name.starts_with("search-model"));
+        let memory = bridge.peak_memory();
+        bridge.close();
+        (found, has_thread, memory)
+    };
+    let (found, has_thread, with) = of(Some(model.trim()));
+    assert!(found.contains("fetch_forecast") && has_thread, "{found}");
+    let (found, has_thread, without) = of(None);
+    assert_eq!((found.as_str(), has_thread), ("[]", false));
+    assert!(without + LOADED < with, "{without} bytes without a model, {with} with it");
 }
 
 fn where_a_model_cannot_be_used_words_decide_and_a_warning_says_so(env: &TestEnv) {

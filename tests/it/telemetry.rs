@@ -269,7 +269,7 @@ fn a_dead_collector_delays_little_and_is_warned_about_once(env: &TestEnv) {
 }
 
 /// The names of the threads of a process.
-fn threads(pid: u32) -> Vec<String> {
+pub(crate) fn threads(pid: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok()).collect()
 }

@@ -68,6 +68,9 @@ pub struct ToolItem {
     /// What it documents at its server.
     #[serde(skip)]
     pub doc_kind: DocKind,
+    /// Which version of a function it is, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
     /// The aliases of the servers that a function needs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
@@ -104,6 +107,7 @@ impl ToolItem {
             denied: false,
             kind: summary.kind.name(),
             doc_kind: summary.kind,
+            version: None,
             servers: Vec::new(),
             state: None,
         };
@@ -141,6 +145,7 @@ impl ToolItem {
             denied: false,
             kind: Some(SAVED),
             doc_kind: DocKind::Tool,
+            version: Some(tool.version),
             servers: tool.details.servers.clone(),
             state,
         };

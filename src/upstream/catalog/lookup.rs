@@ -217,8 +217,10 @@ impl Catalog {
         let keyed: Vec<_> =
             keyed.map(|((_, docs), place)| (servers[*place].key.clone(), docs.clone())).collect();
         let Some(near) = meanings.nearest(&keyed, query) else { return built.index.search(query, limit) };
-        let near: Vec<_> = near.into_iter().map(|(server, tool)| Hit { server, tool }).collect();
-        fuse(&built.index.search(query, MOST_BY_WORDS.max(limit)), &near, limit)
+        let by_words = built.index.search(query, MOST_BY_WORDS.max(limit));
+        let by_meaning: Vec<_> =
+            near.tools.iter().map(|(server, tool)| Hit { server: *server, tool: *tool }).collect();
+        fuse(&by_words, &by_meaning, |hit| near.knows(hit.server, hit.tool), limit)
     }
 
     /// Returns the servers whose documentation is known, and a search model for them.

@@ -1,9 +1,10 @@
 //! What tools mean: a vector for each, made once by the user's search model, in a file beside the documentation.
 //!
-//! Making them takes a moment for each tool. That is done in the background, on one thread of low priority; searches compare
-//! words alone until all is there.
+//! Making them takes a moment for each tool. That is done in the background, on one thread of low priority; what it has not read
+//! yet is compared by words alone.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -31,14 +32,34 @@ type TextId = u64;
 struct Kept {
     /// The model that made them.
     model: [u8; 32],
-    vectors: HashMap<TextId, Vector>,
+    /// None for a text that the model does not work with.
+    vectors: HashMap<TextId, Option<Vector>>,
 }
 
 /// The vectors of one server's tools, in their order.
 #[derive(Debug)]
 struct Ready {
     docs: Arc<ServerDocs>,
-    vectors: Vec<Vector>,
+    /// None for a tool that the model has not read, or whose text it does not work with.
+    vectors: Vec<Option<Vector>>,
+    /// Whether it has read all.
+    is_whole: bool,
+}
+
+/// The tools that are nearest to a query.
+#[derive(Debug)]
+pub(super) struct Nearest {
+    /// Positions of servers and of their tools, best first.
+    pub(super) tools: Vec<(usize, usize)>,
+    ready: Vec<Option<Arc<Ready>>>,
+}
+
+impl Nearest {
+    /// Whether a tool was compared with the query.
+    pub(super) fn knows(&self, server: usize, tool: usize) -> bool {
+        let ready = self.ready.get(server).and_then(Option::as_ref);
+        ready.is_some_and(|ready| ready.vectors.get(tool).is_some_and(Option::is_some))
+    }
 }
 
 /// A server, by the key of its definition.
@@ -60,17 +81,23 @@ pub(super) struct Meanings {
     folder: PathBuf,
     loaded: OnceLock<Result<Loaded, ModelError>>,
     ready: Mutex<HashMap<Arc<str>, Arc<Ready>>>,
-    /// Whether a thread makes vectors.
+    /// Whether a thread makes vectors, or none can.
     is_preparing: Mutex<bool>,
 }
 
-#[derive(Debug)]
 struct Loaded {
-    model: Arc<Model>,
     /// Of this content of the folder.
     id: [u8; 32],
     /// Reads queries.
     encoder: Encoder,
+    /// Starts another encoder.
+    start: Box<dyn Fn(Priority) -> Encoder + Send + Sync>,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("encoder", &self.encoder).finish_non_exhaustive()
+    }
 }
 
 impl Meanings {
@@ -84,29 +111,34 @@ impl Meanings {
         }
     }
 
-    /// Returns the tools that are nearest to a query, best first: positions of servers and of their tools. None while vectors are
-    /// being made, and where the model cannot be used.
-    pub(super) fn nearest(self: &Arc<Self>, servers: &[Keyed], query: &str) -> Option<Vec<(usize, usize)>> {
-        // What is missing would be looked for in every file, at every search.
-        if *lock(&self.is_preparing) {
-            return None;
-        }
+    /// Returns the tools that are nearest to a query, of those that the model has read. None before it has read any, and where it
+    /// cannot be used.
+    pub(super) fn nearest(self: &Arc<Self>, servers: &[Keyed], query: &str) -> Option<Nearest> {
         let loaded = self.loaded().ok()?;
-        let ready: Vec<_> = servers.iter().map(|server| self.ready(server, loaded)).collect();
-        if ready.iter().any(Option::is_none) {
+        // What is being made would be looked for in every file, at every search.
+        let is_preparing = *lock(&self.is_preparing);
+        let find =
+            |server| self.in_memory(server).or_else(|| (!is_preparing).then(|| self.on_disk(server, loaded)));
+        let ready: Vec<Option<Arc<Ready>>> = servers.iter().map(find).collect();
+        if !is_preparing && !ready.iter().flatten().all(|ready| ready.is_whole) {
             self.prepare(servers);
+        }
+        if ready.iter().flatten().all(|ready| ready.vectors.iter().all(Option::is_none)) {
             return None;
         }
         let wanted = loaded.encoder.encode(query);
         let wanted = wanted.inspect_err(|error| tracing::debug!(%error, "could not encode a query")).ok()?;
         let mut near = Vec::new();
-        for (server, ready) in ready.iter().flatten().enumerate() {
-            let tools = ready.vectors.iter().enumerate();
-            near.extend(tools.map(|(tool, vector)| (wanted.similarity(vector), (server, tool))));
+        for (server, ready) in ready.iter().enumerate() {
+            let tools = ready.iter().flat_map(|ready| ready.vectors.iter().enumerate());
+            let similar = |(tool, vector): (usize, &Option<Vector>)| {
+                Some((wanted.similarity(vector.as_ref()?), (server, tool)))
+            };
+            near.extend(tools.filter_map(similar));
         }
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
         near.truncate(MOST_BY_MEANING);
-        Some(near.into_iter().map(|(_, place)| place).collect())
+        Some(Nearest { tools: near.into_iter().map(|(_, place)| place).collect(), ready })
     }
 
     /// Makes all vectors that are missing, and calls `report` for each tool, until it returns false. Takes long.
@@ -126,7 +158,7 @@ impl Meanings {
                 prepared.ready += 1;
                 goes_on = report(prepared);
                 goes_on
-            });
+            })?;
             if !goes_on {
                 break;
             }
@@ -153,8 +185,8 @@ impl Meanings {
     fn loaded(&self) -> Result<&Loaded, &ModelError> {
         let load = || {
             let model = Model::load(&self.model)?;
-            let encoder = Encoder::start(&model, Priority::Usual);
-            Ok(Loaded { model, id: id_of_model(&self.model), encoder })
+            let start = Box::new(move |priority| Encoder::start(&model, priority));
+            Ok(Loaded { id: id_of_model(&self.model), encoder: start(Priority::Usual), start })
         };
         let load = || {
             load().inspect_err(|error: &ModelError| {
@@ -164,17 +196,23 @@ impl Meanings {
         self.loaded.get_or_init(load).as_ref()
     }
 
-    /// Returns the vectors of a server's tools; None unless all are there.
-    fn ready(&self, (key, docs): &Keyed, loaded: &Loaded) -> Option<Arc<Ready>> {
-        if let Some(ready) = lock(&self.ready).get(key).filter(|ready| Arc::ptr_eq(&ready.docs, docs)) {
-            return Some(Arc::clone(ready));
-        }
-        let kept = self.kept(key, loaded);
-        let vectors =
-            texts(docs).iter().map(|text| kept.vectors.get(&id_of(text)).cloned()).collect::<Option<_>>()?;
-        let ready = Arc::new(Ready { docs: Arc::clone(docs), vectors });
+    fn in_memory(&self, (key, docs): &Keyed) -> Option<Arc<Ready>> {
+        lock(&self.ready).get(key).filter(|ready| Arc::ptr_eq(&ready.docs, docs)).cloned()
+    }
+
+    fn on_disk(&self, server: &Keyed, loaded: &Loaded) -> Arc<Ready> {
+        let ids: Vec<_> = texts(&server.1).iter().map(|text| id_of(text)).collect();
+        self.take(server, &ids, &self.kept(&server.0, loaded))
+    }
+
+    /// Takes vectors into memory. `ids` are those of the texts of the server's tools.
+    fn take(&self, (key, docs): &Keyed, ids: &[TextId], kept: &Kept) -> Arc<Ready> {
+        let found: Vec<_> = ids.iter().map(|id| kept.vectors.get(id)).collect();
+        let is_whole = found.iter().all(Option::is_some);
+        let vectors = found.into_iter().map(|vector| vector.cloned().flatten()).collect();
+        let ready = Arc::new(Ready { docs: Arc::clone(docs), vectors, is_whole });
         lock(&self.ready).insert(Arc::clone(key), Arc::clone(&ready));
-        Some(ready)
+        ready
     }
 
     /// Makes what is missing in the background, unless that is being done.
@@ -190,7 +228,11 @@ impl Meanings {
                 let Some(owner) = meanings.upgrade() else { return };
                 let Ok(loaded) = owner.loaded() else { break };
                 // Where nobody searches any more, this is the last owner.
-                owner.prepare_one(server, loaded, &encoder, &mut || Arc::strong_count(&owner) > 1);
+                let mut goes_on = || Arc::strong_count(&owner) > 1;
+                if owner.prepare_one(server, loaded, &encoder, &mut goes_on).is_err() {
+                    // Nor would it work at the next search.
+                    return;
+                }
             }
             if let Some(owner) = meanings.upgrade() {
                 *lock(&owner.is_preparing) = false;
@@ -200,16 +242,21 @@ impl Meanings {
     }
 
     fn slow_encoder(&self) -> Option<Encoder> {
-        Some(Encoder::start(&self.loaded().ok()?.model, Priority::Low))
+        Some((self.loaded().ok()?.start)(Priority::Low))
     }
 
+    /// Makes what is missing of one server, until `report` returns false.
+    ///
+    /// # Errors
+    /// The encoder has ended.
     fn prepare_one(
         &self,
-        (key, docs): &Keyed,
+        server: &Keyed,
         loaded: &Loaded,
         encoder: &Encoder,
         report: &mut impl FnMut() -> bool,
-    ) {
+    ) -> Result<(), ModelError> {
+        let (key, docs) = server;
         let mut kept = self.kept(key, loaded);
         let texts = texts(docs);
         let ids: Vec<TextId> = texts.iter().map(|text| id_of(text)).collect();
@@ -220,25 +267,27 @@ impl Meanings {
             if kept.vectors.contains_key(id) {
                 continue;
             }
-            match encoder.encode(text) {
-                Ok(vector) => kept.vectors.insert(*id, vector),
-                Err(error) => {
+            let vector = match encoder.encode(text) {
+                Err(error @ ModelError::Ended) => return Err(error),
+                encoded => encoded.inspect_err(|error| {
                     tracing::debug!(%error, "could not encode the documentation of a tool");
-                    break;
-                }
+                }),
             };
+            kept.vectors.insert(*id, vector.ok());
             is_changed = true;
             if !report() {
                 break;
             }
         }
+        self.take(server, &ids, &kept);
         if !is_changed {
-            return;
+            return Ok(());
         }
         let bytes = postcard::to_allocvec(&kept).map_err(io::Error::other);
         if let Err(error) = bytes.and_then(|bytes| replace(&self.path(key), &bytes)) {
             tracing::warn!(folder = %self.folder.display(), %error, "could not store what tools mean");
         }
+        Ok(())
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -278,7 +327,8 @@ fn id_of(text: &str) -> TextId {
 
 /// Returns what changes when another model is put into the folder.
 fn id_of_model(folder: &Path) -> [u8; 32] {
-    let mut hash = Sha256::new();
+    // The form of the file, which changes with the number.
+    let mut hash = Sha256::new_with_prefix("2\n");
     for name in [MODEL, TOKENIZER] {
         let stamp =
             fs::metadata(folder.join(name)).map(|file| (file.size(), file.mtime(), file.mtime_nsec()));
@@ -286,3 +336,6 @@ fn id_of_model(folder: &Path) -> [u8; 32] {
     }
     hash.finalize().into()
 }
+
+#[cfg(all(test, feature = "search-model"))]
+mod tests;

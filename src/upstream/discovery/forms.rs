@@ -264,12 +264,17 @@ impl<'a> Fields<'a> {
 
     /// Reads what else is said of a remote server.
     fn http_options(&self) -> Result<HttpOptions, Skip> {
+        Ok(HttpOptions { oauth: self.oauth()?, ..self.certificates()? })
+    }
+
+    /// Reads which certificates connections use.
+    pub(super) fn certificates(&self) -> Result<HttpOptions, Skip> {
         let file = |key| self.text(key)?.map(|text| self.scope.absolute(text)).transpose();
         let (client_cert, client_key) = (file("clientCert")?, file("clientKey")?);
         if client_key.is_some() && client_cert.is_none() {
             return Err(invalid("it has 'clientKey' without 'clientCert'".into()));
         }
-        Ok(HttpOptions { oauth: self.oauth()?, ca_file: file("caFile")?, client_cert, client_key })
+        Ok(HttpOptions { ca_file: file("caFile")?, client_cert, client_key, ..HttpOptions::default() })
     }
 
     /// Reads how to log in. Programs of others write `false` there, or settings of their own, which are ignored.

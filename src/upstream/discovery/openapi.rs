@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::http_options::HttpOptions;
 use super::public_url::public_url;
 
 /// An OpenAPI document that is used as a server.
@@ -14,6 +15,10 @@ pub struct OpenApi {
     pub auth: Option<Auth>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
+    /// What variables filled in there, which code must not see.
+    pub filled_in: Vec<String>,
+    /// The certificates of connections; a login is not supported.
+    pub options: HttpOptions,
 }
 
 /// Where a document is.
@@ -87,6 +92,7 @@ impl fmt::Debug for OpenApi {
         f.debug_struct("OpenApi")
             .field("document", &self.document)
             .field("base_url", &self.base_url.as_deref().map(public_url))
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

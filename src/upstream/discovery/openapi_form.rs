@@ -7,13 +7,18 @@ use super::openapi::{Auth, DocumentPlace, OpenApi};
 
 impl Fields<'_> {
     pub(super) fn openapi(&self) -> Result<OpenApi, Skip> {
+        let before = self.scope.filled_in.borrow().len();
         let headers = self.pairs("headers")?;
         check_headers(&headers)?;
+        let filled_in =
+            self.scope.filled_in.borrow()[before..].iter().map(|(_, value)| value.clone()).collect();
         Ok(OpenApi {
             document: self.document()?,
             base_url: self.url("baseUrl")?,
             auth: self.auth()?,
             headers,
+            filled_in,
+            options: self.certificates()?,
         })
     }
 
@@ -123,7 +128,9 @@ fn checked_url(key: &str, url: String) -> Result<String, Skip> {
 mod tests {
     use std::fs;
 
-    use crate::upstream::discovery::{Auth, Discovery, DocumentPlace, Launch, OpenApi, Skip, Surroundings};
+    use crate::upstream::discovery::{
+        Auth, Discovery, DocumentPlace, HttpOptions, Launch, OpenApi, Skip, Surroundings,
+    };
 
     /// Reads one definition.
     fn read(definition: &str) -> Result<OpenApi, String> {
@@ -152,13 +159,23 @@ mod tests {
         let plain = read_ok(r#"{"openapi": "api/pets.yaml"}"#);
         assert!(plain.document == DocumentPlace::File("/work/api/pets.yaml".into()) && plain.auth.is_none());
         let all = read_ok(
-            r#"{"openapi": "https://${HOST}/openapi.json", "baseUrl": "https://${HOST}/v1", "headers": {"X-Org": "acme"},
+            r#"{"openapi": "https://${HOST}/openapi.json", "baseUrl": "https://${HOST}/v1", "headers": {"X-Org": "acme", "X-Shop": "of ${KEY}"},
+                "caFile": "ca.pem", "clientCert": "/us.pem", "clientKey": "/us.key",
                 "auth": {"type": "header", "name": "X-Api-Key", "value": "${KEY}"}}"#,
         );
         assert!(all.document == DocumentPlace::Url("https://h.example/openapi.json".into()));
         assert_eq!(all.base_url.as_deref(), Some("https://h.example/v1"));
         assert!(all.auth == Some(Auth::Header { name: "X-Api-Key".into(), value: "k3y".into() }));
-        assert_eq!(all.headers, [("X-Org".to_owned(), "acme".to_owned())]);
+        assert_eq!(
+            all.headers,
+            [("X-Org".to_owned(), "acme".to_owned()), ("X-Shop".to_owned(), "of k3y".to_owned())]
+        );
+        assert_eq!(all.filled_in, ["k3y"], "the URL and the credentials have others");
+        let HttpOptions { ca_file, client_cert, client_key, .. } = &all.options;
+        assert_eq!(
+            [ca_file, client_cert, client_key].map(|file| file.as_deref().unwrap().to_str().unwrap()),
+            ["/work/ca.pem", "/us.pem", "/us.key"]
+        );
         assert!(!format!("{all:?}").contains("k3y"));
         let auth =
             |auth: &str| read_ok(&format!(r#"{{"openapi": "/a.json", "auth": {auth}}}"#)).auth.unwrap();
@@ -233,6 +250,7 @@ mod tests {
                 r#"{"openapi": "a.json", "auth": {"type": "oauth2", "clientId": "x"}}"#,
                 "'auth' of type oauth2 needs 'clientSecret'",
             ),
+            (r#"{"openapi": "a.json", "clientKey": "us.key"}"#, "it has 'clientKey' without 'clientCert'"),
             (r#"{"openapi": "a.json", "headers": {"a b": "c"}}"#, "\"a b\" is not a valid header name"),
         ] {
             assert_eq!(read(definition).unwrap_err(), expected, "{definition}");

@@ -53,7 +53,7 @@ impl Keys {
             }
             Launch::Http { url, headers, older, .. } => json!(["http", older, url, sorted(headers)]),
             Launch::OpenApi(openapi) => {
-                let OpenApi { document, base_url, auth, headers } = &**openapi;
+                let OpenApi { document, base_url, auth, headers, .. } = &**openapi;
                 let document = match document {
                     // A document that was changed offers something else.
                     DocumentPlace::File(path) => {

@@ -109,18 +109,29 @@ impl Model {
 impl Encoder {
     /// Starts a thread for a model. It ends with this.
     pub fn start(model: &Arc<Model>, priority: Priority) -> Self {
-        let (requests, received) = mpsc::channel::<Request>();
         let model = Arc::clone(model);
-        let work = move || {
+        Self::on_thread(move || {
             if priority == Priority::Low {
                 lower_priority();
             }
             let threads = one_thread();
-            let Ok(tokenizer) = parse_tokenizer(&model.tokenizer) else { return };
+            let tokenizer = parse_tokenizer(&model.tokenizer).ok()?;
+            Some(move |text: &str| {
+                guarded(|| model.encode(text, &tokenizer, &threads)).map_err(ModelError::Failed)
+            })
+        })
+    }
+
+    /// Starts a thread that reads texts with what `prepare` makes there.
+    pub(in crate::upstream) fn on_thread<R: FnMut(&str) -> Answer>(
+        prepare: impl FnOnce() -> Option<R> + Send + 'static,
+    ) -> Self {
+        let (requests, received) = mpsc::channel::<Request>();
+        let work = move || {
+            let Some(mut read) = prepare() else { return };
             for Request { text, answer } in received {
-                let encoded = guarded(|| model.encode(&text, &tokenizer, &threads));
                 // Nobody may wait for it any more.
-                let _ = answer.send(encoded.map_err(ModelError::Failed));
+                let _ = answer.send(read(&text));
             }
         };
         // Without a thread, nobody receives what is asked.
@@ -131,14 +142,13 @@ impl Encoder {
     /// Returns the direction of a text's meaning, of its first 128 tokens. Blocks until the thread has read it.
     ///
     /// # Errors
-    /// The model does not work with it.
+    /// The model does not work with it, or the thread has ended.
     pub fn encode(&self, text: &str) -> Answer {
         let (answer, answered) = mpsc::channel();
         let request = Request { text: text.to_owned(), answer };
         let sent = self.requests.lock().unwrap_or_else(PoisonError::into_inner).send(request);
-        let ended = || ModelError::Failed("its thread has ended".into());
-        sent.map_err(|_| ended())?;
-        answered.recv().map_err(|_| ended())?
+        sent.map_err(|_| ModelError::Ended)?;
+        answered.recv().map_err(|_| ModelError::Ended)?
     }
 }
 

@@ -22,6 +22,14 @@ pub use vector::Vector;
 #[cfg(not(feature = "search-model"))]
 pub use without::{Encoder, Model, Priority};
 
+/// Fails where this program has no encoder, before anything is done for one.
+///
+/// # Errors
+/// It was built without.
+pub fn check_built() -> Result<(), ModelError> {
+    if cfg!(feature = "search-model") { Ok(()) } else { Err(ModelError::NotBuilt) }
+}
+
 /// The files of a model, in its folder.
 pub const MODEL: &str = "model.onnx";
 pub const TOKENIZER: &str = "tokenizer.json";

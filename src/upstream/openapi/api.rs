@@ -51,7 +51,7 @@ impl Api {
     /// It cannot be read, is no OpenAPI document, or names no host that may be called.
     pub(in crate::upstream) async fn load(openapi: &Arc<OpenApi>) -> Result<Self, LoadError> {
         let error = |why: String| LoadError { place: openapi.document.to_string(), why };
-        let (text, stamp) = read_document(&openapi.document).await.map_err(error)?;
+        let (text, stamp) = read_document(openapi).await.map_err(error)?;
         let definition = Arc::clone(openapi);
         // Documents have megabytes.
         let read = tokio::task::spawn_blocking(move || Self::read(&definition, &text, stamp)).await;
@@ -75,7 +75,7 @@ impl Api {
             text.map(|text| shortened(text, LONGEST_DESCRIPTION)).filter(|text| !text.is_empty())
         };
         Ok(Self {
-            client: client(hosts.are_foreign())?,
+            client: client(&openapi.options, hosts.are_foreign())?,
             credentials,
             by_name: names.collect(),
             title: info("title"),

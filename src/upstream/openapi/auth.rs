@@ -1,5 +1,6 @@
 //! The credentials of requests, and their removal from what comes back.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fetch::{message_of, read_up_to};
+use crate::upstream::credential::is_secret;
 use crate::upstream::discovery::{Auth, OpenApi};
 
 /// Everything but the unreserved characters of RFC 3986.
@@ -28,6 +30,8 @@ const MARGIN: Duration = Duration::from_secs(30);
 const LIFE: Duration = Duration::from_secs(600);
 /// Tokens whose occurrences are replaced.
 const MOST_TOKENS: usize = 8;
+/// How long issuing a token may take. Calls wait for it together.
+const ISSUE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Everything of a definition that requests have and code must not see.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ pub(super) struct Credentials {
     /// Where tokens are issued.
     token_url: Option<Url>,
     token: tokio::sync::Mutex<Option<Token>>,
+    issue_limit: Duration,
     masked: Mutex<Masked>,
 }
 
@@ -48,7 +53,9 @@ struct Token {
 /// What is replaced in answers.
 #[derive(Default)]
 struct Masked {
+    /// Those of the definition.
     values: Vec<String>,
+    tokens: VecDeque<String>,
     pattern: Option<Regex>,
 }
 
@@ -60,7 +67,7 @@ impl fmt::Debug for Token {
 
 impl fmt::Debug for Masked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Masked({})", self.values.len())
+        write!(f, "Masked({})", self.values.len() + self.tokens.len())
     }
 }
 
@@ -94,26 +101,14 @@ impl Credentials {
             }
             _ => None,
         };
-        let credentials = Self {
+        Ok(Self {
             auth: openapi.auth.clone(),
             headers,
             token_url,
             token: Default::default(),
-            masked: Mutex::default(),
-        };
-        match &openapi.auth {
-            Some(Auth::Basic { user, password }) => {
-                credentials.mask(&[password, &STANDARD.encode(format!("{user}:{password}"))]);
-            }
-            Some(auth) => {
-                let (_, secret) = auth.secret();
-                // With and without a scheme such as `Bearer`.
-                let bare = secret.split_once(' ').map_or(secret, |(_, bare)| bare.trim());
-                credentials.mask(&[bare]);
-            }
-            None => {}
-        }
-        Ok(credentials)
+            issue_limit: ISSUE_LIMIT,
+            masked: Mutex::new(Masked::new(secrets_of(openapi))),
+        })
     }
 
     /// Adds the credentials to a request.
@@ -161,9 +156,12 @@ impl Credentials {
         if let Some(token) = kept.as_ref().filter(|token| Instant::now() < token.until) {
             return Ok(token.value.clone());
         }
-        let token =
-            self.issue(client).await.map_err(|why| format!("could not get an access token: {why}"))?;
-        self.mask(&[&token.value]);
+        let issued = tokio::time::timeout(self.issue_limit, self.issue(client)).await;
+        let issued = issued.unwrap_or_else(|_| {
+            Err(format!("the issuer did not answer within {} seconds", self.issue_limit.as_secs_f32()))
+        });
+        let token = issued.map_err(|why| format!("could not get an access token: {why}"))?;
+        self.masked.lock().unwrap_or_else(PoisonError::into_inner).add_token(&token.value);
         let value = token.value.clone();
         *kept = Some(token);
         Ok(value)
@@ -197,22 +195,6 @@ impl Credentials {
         issued.token().ok_or_else(|| issued.failure(status))
     }
 
-    fn mask(&self, values: &[&str]) {
-        let mut masked = self.masked.lock().unwrap_or_else(PoisonError::into_inner);
-        masked
-            .values
-            .extend(values.iter().filter(|value| value.len() >= SHORTEST).map(|value| (*value).to_owned()));
-        let extra = masked.values.len().saturating_sub(MOST_TOKENS);
-        if extra > 0 {
-            // The first one is that of the definition.
-            masked.values.drain(1..=extra);
-        }
-        let mut spellings: Vec<String> = masked.values.iter().flat_map(|value| spellings(value)).collect();
-        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
-        let pattern: Vec<String> = spellings.iter().map(|spelling| regex::escape(spelling)).collect();
-        masked.pattern = (!pattern.is_empty()).then(|| Regex::new(&pattern.join("|")).ok()).flatten();
-    }
-
     /// Replaces credentials in what came back.
     pub(super) fn hide(&self, bytes: Vec<u8>) -> Vec<u8> {
         let masked = self.masked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,6 +210,48 @@ impl Credentials {
     pub(super) fn hide_in(&self, text: &str) -> String {
         String::from_utf8_lossy(&self.hide(text.as_bytes().to_vec())).into_owned()
     }
+}
+
+impl Masked {
+    fn new(values: Vec<String>) -> Self {
+        let mut masked = Self { values, ..Self::default() };
+        masked.compile();
+        masked
+    }
+
+    fn add_token(&mut self, token: &str) {
+        self.tokens.push_back(token.to_owned());
+        if self.tokens.len() > MOST_TOKENS {
+            self.tokens.pop_front();
+        }
+        self.compile();
+    }
+
+    fn compile(&mut self) {
+        let values = self.values.iter().chain(&self.tokens).filter(|value| value.len() >= SHORTEST);
+        let mut spellings: Vec<String> = values.flat_map(|value| spellings(value)).collect();
+        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+        let pattern: Vec<String> = spellings.iter().map(|spelling| regex::escape(spelling)).collect();
+        self.pattern = (!pattern.is_empty()).then(|| Regex::new(&pattern.join("|")).ok()).flatten();
+    }
+}
+
+/// Returns what code must not see of a definition: its credentials, headers that look like some, and what variables filled in
+/// there.
+fn secrets_of(openapi: &OpenApi) -> Vec<String> {
+    // With and without a scheme such as `Bearer`.
+    let bare = |secret: &str| secret.split_once(' ').map_or(secret, |(_, bare)| bare.trim()).to_owned();
+    let mut secrets = match &openapi.auth {
+        Some(Auth::Basic { user, password }) => {
+            vec![password.clone(), STANDARD.encode(format!("{user}:{password}"))]
+        }
+        Some(auth) => vec![bare(auth.secret().1)],
+        None => Vec::new(),
+    };
+    let headers = openapi.headers.iter().filter(|(name, value)| is_secret(name, value));
+    secrets.extend(headers.map(|(_, value)| bare(value)));
+    secrets.extend(openapi.filled_in.iter().cloned());
+    secrets
 }
 
 /// Returns a value as it looks as it is, in JSON, in a URL and in base64.
@@ -291,15 +315,22 @@ impl Issued {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
-    use crate::upstream::discovery::DocumentPlace;
+    use crate::upstream::discovery::{DocumentPlace, HttpOptions};
 
     fn credentials(auth: Auth) -> Credentials {
         let openapi = OpenApi {
             document: DocumentPlace::File("/x".into()),
             base_url: None,
             auth: Some(auth),
-            headers: vec![("X-Org".into(), "acme".into())],
+            headers: [("X-Org", "acme"), ("X-Token", "to-ken-1"), ("X-Shop", "of shop-7")]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
+            filled_in: vec!["shop-7".into()],
+            options: HttpOptions::default(),
         };
         Credentials::new(&openapi, None).unwrap()
     }
@@ -319,6 +350,8 @@ mod tests {
         let (_, headers) = applied(&header).await;
         assert_eq!(headers["x-api-key"], "Key se\"cret/1");
         assert_eq!(headers["x-org"], "acme");
+        assert_eq!(headers["x-shop"], "of shop-7");
+        assert_eq!(header.hide_in("acme to-ken-1 of shop-7"), "acme [auth] of [auth]");
         assert_eq!(
             header.hide_in(r#"{"k": "se\"cret/1"} se%22cret%2F1 c2UiY3JldC8x"#),
             r#"{"k": "[auth]"} [auth] [auth]"#
@@ -331,6 +364,48 @@ mod tests {
         assert_eq!(headers["authorization"], "Basic YW5uOmh1bnRlcjIy");
         assert_eq!(basic.hide(b"\xffann:hunter22 YW5uOmh1bnRlcjIy".to_vec()), b"\xffann:[auth] [auth]");
         assert!(!format!("{basic:?}{query:?}").contains("hunter"));
+    }
+
+    /// Returns why there is no token where the issuer is on this port.
+    async fn refused(port: u16, issue_limit: Duration) -> String {
+        let issuer = credentials(Auth::OAuth2 {
+            token_url: Some(format!("http://127.0.0.1:{port}/token")),
+            client_id: "id".into(),
+            client_secret: "client-secret".into(),
+            scopes: Vec::new(),
+        });
+        let issuer = Credentials { issue_limit, ..issuer };
+        let client = crate::upstream::openapi::fetch::client(&HttpOptions::default(), false).unwrap();
+        let (mut url, mut headers) = (Url::parse("http://127.0.0.1/").unwrap(), HeaderMap::new());
+        issuer.apply(&client, &mut url, &mut headers).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn an_issuer_that_is_silent_or_redirects_is_given_up() {
+        let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert_eq!(
+            refused(silent.local_addr().unwrap().port(), Duration::from_millis(250)).await,
+            "could not get an access token: the issuer did not answer within 0.25 seconds"
+        );
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let redirecting = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let answer = format!(
+                "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{port}/elsewhere\r\nContent-Length: 0\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+            let mut sent = String::new();
+            let _ = stream.read_to_string(&mut sent);
+            listener.set_nonblocking(true).unwrap();
+            (sent, listener.accept().is_ok())
+        });
+        assert_eq!(
+            refused(port, ISSUE_LIMIT).await,
+            "could not get an access token: the issuer answered with HTTP 302 and no token"
+        );
+        let (sent, is_followed) = redirecting.join().unwrap();
+        assert!(sent.starts_with("POST /token ") && !sent.contains("/elsewhere") && !is_followed, "{sent}");
     }
 
     #[test]
@@ -346,6 +421,8 @@ mod tests {
             base_url: None,
             auth: Some(auth()),
             headers: Vec::new(),
+            filled_in: Vec::new(),
+            options: HttpOptions::default(),
         };
         assert!(Credentials::new(&openapi, None).unwrap_err().contains("tokenUrl"));
         let flows = json!({ "clientCredentials": { "tokenUrl": "https://h.example/token" } });

@@ -2,17 +2,16 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::header;
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Response};
+use reqwest::{Client, Response};
 
 use super::hosts::PublicOnly;
-use crate::upstream::discovery::DocumentPlace;
+use crate::upstream::discovery::{DocumentPlace, HttpOptions, OpenApi};
+use crate::upstream::http_client::builder;
 
-/// How long connecting may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of a document.
 const LARGEST: usize = 64 << 20;
 
@@ -20,19 +19,17 @@ const LARGEST: usize = 64 << 20;
 pub(super) type Stamp = (u64, Option<SystemTime>);
 
 /// Returns a client that follows no redirect: credentials travel with requests.
-pub(super) fn client(public_only: bool) -> Result<Client, String> {
-    // Another part of the program may have installed the same provider before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+pub(super) fn client(options: &HttpOptions, public_only: bool) -> Result<Client, String> {
     let builder = || {
-        let builder: ClientBuilder = Client::builder()
-            .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_LIMIT)
-            .redirect(Policy::none());
+        let builder = builder(options, true).map_err(|error| error.to_string())?.redirect(Policy::none());
         // A proxy would look names up itself.
-        if public_only { builder.dns_resolver(PublicOnly).no_proxy() } else { builder }
+        Ok::<_, String>(if public_only { builder.dns_resolver(PublicOnly).no_proxy() } else { builder })
     };
-    // Without certificate authorities in the system, plain HTTP still works.
-    let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());
+    let mut client = builder()?.build();
+    if client.is_err() && options.ca_file.is_none() {
+        // Without certificate authorities in the system, plain HTTP still works.
+        client = builder()?.tls_certs_only([]).build();
+    }
     client.map_err(|error| format!("could not create an HTTP client: {}", innermost(&error)))
 }
 
@@ -69,8 +66,8 @@ pub(super) async fn read_up_to(
 ///
 /// # Errors
 /// It cannot be read. The text does not name it.
-pub(super) async fn read_document(place: &DocumentPlace) -> Result<(String, Option<Stamp>), String> {
-    let (bytes, stamp) = match place {
+pub(super) async fn read_document(openapi: &OpenApi) -> Result<(String, Option<Stamp>), String> {
+    let (bytes, stamp) = match &openapi.document {
         DocumentPlace::File(path) => {
             let stamp = stamp(path);
             let read = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?;
@@ -82,7 +79,7 @@ pub(super) async fn read_document(place: &DocumentPlace) -> Result<(String, Opti
             }
             (tokio::fs::read(path).await.map_err(|error| error.to_string())?, stamp)
         }
-        DocumentPlace::Url(url) => (fetch(url).await?, None),
+        DocumentPlace::Url(url) => (fetch(url, &openapi.options).await?, None),
     };
     Ok((String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?, stamp))
 }
@@ -93,8 +90,8 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     Some((found.len(), found.modified().ok()))
 }
 
-async fn fetch(url: &str) -> Result<Vec<u8>, String> {
-    let request = client(false)?.get(url).header(
+async fn fetch(url: &str, options: &HttpOptions) -> Result<Vec<u8>, String> {
+    let request = client(options, false)?.get(url).header(
         header::ACCEPT,
         "application/json, application/yaml, application/openapi+json, text/plain;q=0.9, */*;q=0.5",
     );

@@ -46,7 +46,8 @@ impl<'a> Hosts<'a> {
             DocumentPlace::Url(url) => Some(parsed(url)?),
             DocumentPlace::File(_) => None,
         };
-        let has_credentials = openapi.auth.is_some() || !openapi.headers.is_empty();
+        let has_credentials =
+            openapi.auth.is_some() || !openapi.headers.is_empty() || openapi.options.client_cert.is_some();
         Ok(Self { base, fetched_from, has_credentials, servers: root.get("servers") })
     }
 
@@ -182,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upstream::discovery::Auth;
+    use crate::upstream::discovery::{Auth, HttpOptions};
 
     fn base(
         place: DocumentPlace,
@@ -191,8 +192,14 @@ mod tests {
         root: &Value,
     ) -> Result<String, HostError> {
         let auth = has_auth.then(|| Auth::Header { name: "X".into(), value: "y".into() });
-        let openapi =
-            OpenApi { document: place, base_url: base_url.map(str::to_owned), auth, headers: Vec::new() };
+        let openapi = OpenApi {
+            document: place,
+            base_url: base_url.map(str::to_owned),
+            auth,
+            headers: Vec::new(),
+            filled_in: Vec::new(),
+            options: HttpOptions::default(),
+        };
         Hosts::new(&openapi, root)?.base_of(None).map(Into::into)
     }
 
@@ -241,6 +248,21 @@ mod tests {
             &json!({ "servers": [{ "url": "https://x.org" }] }),
         );
         assert_eq!(allowed.unwrap(), "http://127.0.0.1:9/");
+    }
+
+    #[test]
+    fn our_certificate_is_a_credential() {
+        let openapi = OpenApi {
+            document: fetched(),
+            base_url: None,
+            auth: None,
+            headers: Vec::new(),
+            filled_in: Vec::new(),
+            options: HttpOptions { client_cert: Some("/us.pem".into()), ..HttpOptions::default() },
+        };
+        let root = json!({ "servers": [{ "url": "https://evil.example/" }] });
+        let refused = Hosts::new(&openapi, &root).unwrap().base_of(None);
+        assert_eq!(refused, Err(HostError::Foreign("evil.example".into())));
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn annotations(method: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::discovery::{DocumentPlace, OpenApi};
+    use crate::upstream::discovery::{DocumentPlace, HttpOptions, OpenApi};
 
     fn operations(root: Value) -> Result<(Operations, Value), DocumentError> {
         let openapi = OpenApi {
@@ -273,6 +273,8 @@ mod tests {
             base_url: Some("http://h.example".into()),
             auth: None,
             headers: Vec::new(),
+            filled_in: Vec::new(),
+            options: HttpOptions::default(),
         };
         let document = Document::parse(&root.to_string())?;
         let hosts = Hosts::new(&openapi, &document.root).unwrap();

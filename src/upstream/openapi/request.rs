@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upstream::discovery::{DocumentPlace, OpenApi};
+    use crate::upstream::discovery::{DocumentPlace, HttpOptions, OpenApi};
     use crate::upstream::openapi::document::Document;
     use crate::upstream::openapi::hosts::Hosts;
     use crate::upstream::openapi::operations::Operations;
@@ -132,6 +132,8 @@ mod tests {
             base_url: Some(base.into()),
             auth: None,
             headers: Vec::new(),
+            filled_in: Vec::new(),
+            options: HttpOptions::default(),
         };
         let document = Document::parse(&root.to_string()).unwrap();
         let hosts = Hosts::new(&openapi, &document.root).unwrap();

@@ -7,7 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::credential::{end_of_authority, is_no_word, is_secret, is_sensitive, looks_random, words_of};
+use crate::upstream::credential::{
+    end_of_authority, is_no_word, is_secret, is_sensitive, looks_random, words_of,
+};
 use crate::upstream::discovery::{Auth, Definition, DocumentPlace, Launch, OpenApi};
 use crate::upstream::login::Bearer;
 
@@ -262,6 +264,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::upstream::discovery::HttpOptions;
 
     fn of(launch: Launch) -> Secrets {
         Secrets::of(&Definition {
@@ -354,6 +357,8 @@ mod tests {
             base_url: Some("https://u:abcdef2@h/v1".into()),
             auth: Some(Auth::Basic { user: "ann".into(), password: "abcdef3".into() }),
             headers: pairs(&[("X-Id", "abcdef4")]),
+            filled_in: Vec::new(),
+            options: HttpOptions::default(),
         })));
         assert_eq!(
             secrets.redact("abcdef1 abcdef2 abcdef3 abcdef4 YW5uOmFiY2RlZjM= ann"),

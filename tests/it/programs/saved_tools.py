@@ -105,4 +105,4 @@ hit = (await runtime.search_tool_docs("close every issue of some project", limit
 print(hit["kind"], hit["server"], hit["tool"], hit["signature"], hit["description"], hit["servers"])
 whole = runtime.search_tool_docs_sync("close all", limit=1, detail="full")[0]
 print(whole["description"], whole["inputSchema"], whole["outputSchema"])
-print([one["name"] for one in runtime.search_tool_docs_sync("double")])
+print([(one["name"], one["version"]) for one in runtime.search_tool_docs_sync("double")])

@@ -8,7 +8,7 @@ const SENSITIVE: &[&str] = &[
 
 /// Returns where the authority of a URL ends. A password with a slash makes the URL invalid, but is still a secret: then what
 /// is before the slash is no port.
-pub(super) fn end_of_authority(rest: &str) -> usize {
+pub(in crate::upstream) fn end_of_authority(rest: &str) -> usize {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let has_port =
         rest[..end].rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|it| it.is_ascii_digit()));
@@ -26,7 +26,7 @@ pub fn is_credential(name: &str, value: &str) -> bool {
     is_secret(name, value) || has_password(value)
 }
 
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
+pub(in crate::upstream) fn is_secret(name: &str, value: &str) -> bool {
     is_sensitive(name) || looks_random(value) || is_key_block(value)
 }
 
@@ -37,16 +37,16 @@ fn has_password(value: &str) -> bool {
 }
 
 /// Returns the parts of a name such as `--api-key` or `GITHUB_TOKEN`.
-pub(super) fn words_of(name: &str) -> impl Iterator<Item = &str> {
+pub(in crate::upstream) fn words_of(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 /// Whether a part of a name is no word of any language, but a credential.
-pub(super) fn is_no_word(word: &str) -> bool {
+pub(in crate::upstream) fn is_no_word(word: &str) -> bool {
     word.len() >= 16 || (word.len() >= 8 && word.bytes().filter(u8::is_ascii_digit).count() >= 2)
 }
 
-pub(super) fn is_sensitive(name: &str) -> bool {
+pub(in crate::upstream) fn is_sensitive(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     SENSITIVE.iter().any(|part| name.contains(part))
 }
@@ -58,7 +58,7 @@ fn is_key_block(value: &str) -> bool {
 
 /// Whether a value is one long word of letters of both cases and digits, or of hexadecimal digits, or has a long part of letters
 /// and digits, unlike a name or a path.
-pub(super) fn looks_random(value: &str) -> bool {
+pub(in crate::upstream) fn looks_random(value: &str) -> bool {
     let count = |is: fn(&u8) -> bool| value.bytes().filter(is).count();
     let is_mixed = value.len() >= 20
         && count(u8::is_ascii_digit) >= 3
