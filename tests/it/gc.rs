@@ -5,12 +5,15 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::FallocateFlags;
 use serde_json::{Value, json};
 
 use crate::harness::process::Output;
-use crate::harness::registry::store_of;
+use crate::harness::registry::{ImageFiles, store_of};
 use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv};
-use crate::tests;
+use crate::image_store::{roots, run as pull};
+use crate::reaper::leave_something;
+use crate::{audit, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -20,6 +23,11 @@ pub(crate) fn register(suite: &mut Suite) {
             without_a_person_it_is_not_removed,
             the_person_decides,
         ],
+    );
+    suite.on_alone(
+        Runtime::of_root(Kind::Crun),
+        "gc",
+        tests![dead_sandboxes_old_logs_and_images_without_a_name_are_removed],
     );
     suite.on(&[Runtime::of_user(Kind::Crun)], "gc", tests![a_running_bridge_keeps_what_it_uses]);
 }
@@ -147,6 +155,39 @@ fn what_is_unused_is_shown_and_nothing_else_is_removed(env: &TestEnv) {
     let is_own = |unused: &&Value| unused["place"] != "sandboxes";
     assert_eq!(report["unused"].as_array().unwrap().iter().find(is_own), None);
     assert_eq!((&report["removed"], &report["bytes"]), (&json!(false), &json!(0)));
+}
+
+/// More than the log may have.
+const LARGE: u64 = 300 << 20;
+
+fn dead_sandboxes_old_logs_and_images_without_a_name_are_removed(env: &TestEnv) {
+    let _ = pull(env, &["image", "pull", &ImageFiles::get(env).small()]).ok();
+    for entry in fs::read_dir(root(env).join("data/codebridge/names")).unwrap().flatten() {
+        fs::remove_file(entry.path()).unwrap();
+    }
+    let _ = env.bridge().args(&["exec", "-c", "'old'"]).command().run(env.guard()).ok();
+    let old = audit::files(env).remove(0);
+    let (traces, first) = leave_something(env);
+    // After the last bridge: each of them keeps the log within its limits.
+    let texts = old.with_extension("blobs");
+    fs::create_dir_all(&texts).unwrap();
+    let large = File::create(texts.join("large")).unwrap();
+    rustix::fs::fallocate(large, FallocateFlags::empty(), 0, LARGE).unwrap();
+    aged(&old, 2);
+    let looked = gc(env, &["--dry-run"]);
+    for row in ["images     1 ", "audit      1       300.0 MiB", "sandboxes  1       -", "total: "] {
+        assert!(looked.stdout.contains(&format!("\n{row}")), "{row}: {looked}");
+    }
+    assert!(old.exists() && !roots(env).is_empty() && !traces.left().is_empty(), "a look removes nothing");
+    let removed = gc(env, &["--yes"]).ok();
+    for place in ["images", "audit", "sandboxes"] {
+        assert!(removed.contains(&format!("removed from {place}: 1\n")), "{removed}");
+    }
+    traces.wait_until_gone(first);
+    traces.assert_nothing_left();
+    assert_eq!((old.exists(), texts.exists(), roots(env).len()), (false, false, 0));
+    audit::is_in_order(env);
+    assert_eq!(gc(env, &["--dry-run"]).ok(), "nothing is unused\n");
 }
 
 fn without_a_person_it_is_not_removed(env: &TestEnv) {
