@@ -83,7 +83,7 @@ impl<'a> Pull<'a> {
     fn works_after(&self, failed: &Output, story: &dyn fmt::Display) {
         assert_said(failed, story);
         let listed: Value = serde_json::from_str(&run(self.env, &["image", "ls", "--json"]).ok()).unwrap();
-        assert!(listed.as_array().unwrap().len() <= 1, "{story}: {listed}");
+        assert!(listed["images"].as_array().unwrap().len() <= 1, "{story}: {listed}");
         self.is_whole(story);
         assert_eq!(self.command().run(self.env.guard()).ok(), self.id, "{story}");
         assert_eq!(roots(self.env).len(), 1, "{story}: {:?}", roots(self.env));

@@ -119,9 +119,9 @@ fn page() -> (String, usize, usize) {
          {}.\n\n\
          `-user` is an ordinary user, the others are root. `tests/check --only attacks::` runs all of them.\n\
          `tests/cluster attacks::` runs them on one more, `kubernetes`: {} are refused there and {} end as they say;\n\
-         {} that must be refused and {} others are not tried there, and the table says why. Where the table names no\n\
-         row, an attempt ends in the same way on all rows. Where it is harmless, an attempt is also made outside of a\n\
-         sandbox, where it has to end in another way: this proves that it is the sandbox that refuses it.\n",
+         {} that must be refused and {} more are not tried there, for the reason in the table. Where the table names\n\
+         no row, an attempt ends in the same way on all rows. Where it is harmless, an attempt is also made outside of\n\
+         a sandbox, where it has to end in another way: this proves that it is the sandbox that refuses it.\n",
         rows.join(", "),
         pods.refused,
         pods.hold,
