@@ -35,7 +35,7 @@ fn some_of_everything(env: &TestEnv) {
     let bridge = bridge(env);
     assert_eq!(flood(&bridge, python!("floods", "some_of_everything")).ok(), "4 refused");
     // Frames beside those of the supervisor may cut one of those in two, which ends the session.
-    flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
+    let _ = flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
     bridge.close();
 }
 
@@ -53,8 +53,8 @@ fn thousands_of_questions_of_each_kind(env: &TestEnv) {
 
 fn frames_without_end(env: &TestEnv) {
     let bridge = bridge(env);
-    flood(&bridge, python!("floods", "frames"));
-    flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
+    let _ = flood(&bridge, python!("floods", "frames"));
+    let _ = flood(&bridge, python!("floods", "withdrawals_past_the_supervisor"));
     bridge.close();
 }
 

@@ -5,12 +5,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::FallocateFlags;
 use serde_json::{Value, json};
 
 use crate::harness::process::Output;
 use crate::harness::registry::store_of;
 use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv};
-use crate::tests;
+use crate::reaper::leave_something;
+use crate::{audit, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.once(
@@ -20,6 +22,11 @@ pub(crate) fn register(suite: &mut Suite) {
             without_a_person_it_is_not_removed,
             the_person_decides,
         ],
+    );
+    suite.on_alone(
+        Runtime::of_user(Kind::Crun),
+        "gc",
+        tests![dead_sandboxes_and_old_files_of_the_log_are_removed],
     );
     suite.on(&[Runtime::of_user(Kind::Crun)], "gc", tests![a_running_bridge_keeps_what_it_uses]);
 }
@@ -58,6 +65,10 @@ fn set(env: &TestEnv, id: &str, days: u32) {
     aged(&env.write(&format!("{folder}/used"), ""), days);
 }
 
+/// An unpacked image that no name leads to.
+const UNNAMED: &str =
+    "data/codebridge/roots/0000000000000000000000000000000000000000000000000000000000000001";
+
 /// Fills the stores of a user: with what is unused, and with what has to stay. Returns what is unused.
 fn fill(env: &TestEnv) -> BTreeSet<PathBuf> {
     for kept in
@@ -77,6 +88,7 @@ fn fill(env: &TestEnv) -> BTreeSet<PathBuf> {
     env.write("home/MCPs/listeners/4194999", "{}");
     env.write(&format!("home/MCPs/listeners/{}", std::process::id()), "{}");
     env.write("data/codebridge/partial/sha256-00", vec![0; 5000]);
+    env.write(&format!("{UNNAMED}/rootfs/a"), "an image without a name");
     aged(&env.write("home/MCPs/registry/old.json", "{}"), 1);
     env.write("home/MCPs/registry/fresh.json", "{}");
     env.write("cache/codebridge/guest/0123456789abcdef.code", "of another version");
@@ -88,6 +100,7 @@ fn fill(env: &TestEnv) -> BTreeSet<PathBuf> {
         "home/MCPs/catalog/.unfinished-1",
         "home/MCPs/listeners/4194999",
         "data/codebridge/partial/sha256-00",
+        UNNAMED,
         "home/MCPs/registry/old.json",
         "cache/codebridge/guest/0123456789abcdef.code",
     ];
@@ -106,7 +119,9 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
         match path.is_dir() {
             true => all.extend(files(&path)),
             false => {
-                all.extend(Some(path).filter(|path| !path.ends_with("lock") && !path.ends_with(".last")))
+                let name = entry.file_name();
+                let is_file = !name.as_encoded_bytes().ends_with(b"lock") && name != ".last";
+                all.extend(is_file.then_some(path));
             }
         }
     }
@@ -131,7 +146,7 @@ fn what_is_unused_is_shown_and_nothing_else_is_removed(env: &TestEnv) {
     let looked = gc(env, &["--dry-run"]);
     assert_eq!(looked.code(), Some(0), "{looked}");
     for row in [
-        "images     1 ", "packages   1 ", "catalogue  2 ", "registry   1 ", "artifacts  1 ", "listeners  1 ",
+        "images     2 ", "packages   1 ", "catalogue  2 ", "registry   1 ", "artifacts  1 ", "listeners  1 ",
         "bytecode   1 ", "total: ",
     ] {
         assert!(looked.stdout.contains(&format!("\n{row}")), "{row}: {looked}");
@@ -147,6 +162,35 @@ fn what_is_unused_is_shown_and_nothing_else_is_removed(env: &TestEnv) {
     let is_own = |unused: &&Value| unused["place"] != "sandboxes";
     assert_eq!(report["unused"].as_array().unwrap().iter().find(is_own), None);
     assert_eq!((&report["removed"], &report["bytes"]), (&json!(false), &json!(0)));
+}
+
+/// More than the log may have.
+const LARGE: u64 = 300 << 20;
+
+fn dead_sandboxes_and_old_files_of_the_log_are_removed(env: &TestEnv) {
+    let _ = env.bridge().args(&["exec", "-c", "'old'"]).command().run(env.guard()).ok();
+    let old = audit::files(env).remove(0);
+    let (traces, first) = leave_something(env);
+    // After the last bridge: each of them keeps the log within its limits.
+    let texts = old.with_extension("blobs");
+    let name = texts.join("large").strip_prefix(root(env)).unwrap().display().to_string();
+    let large = File::options().write(true).open(env.write(&name, "")).unwrap();
+    rustix::fs::fallocate(large, FallocateFlags::empty(), 0, LARGE).unwrap();
+    aged(&old, 2);
+    let looked = gc(env, &["--dry-run"]);
+    for row in ["audit      1       300.0 MiB", "sandboxes  1       -", "total: "] {
+        assert!(looked.stdout.contains(&format!("\n{row}")), "{row}: {looked}");
+    }
+    assert!(old.exists() && !traces.left().is_empty(), "a look removes nothing");
+    let removed = gc(env, &["--yes"]).ok();
+    for place in ["audit", "sandboxes"] {
+        assert!(removed.contains(&format!("removed from {place}: 1\n")), "{removed}");
+    }
+    traces.wait_until_gone(first);
+    traces.assert_nothing_left();
+    assert_eq!((old.exists(), texts.exists()), (false, false));
+    audit::is_in_order(env);
+    assert_eq!(gc(env, &["--dry-run"]).ok(), "nothing is unused\n");
 }
 
 fn without_a_person_it_is_not_removed(env: &TestEnv) {

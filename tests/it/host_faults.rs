@@ -1,23 +1,24 @@
-//! Faults of the host below a bridge: calls of the system fail, processes run out, folders are full or read-only, the runtime is
+//! Faults of the host below a bridge: processes run out, folders are full or read-only, the runtime is
 //! stopped, the clock jumps. After each there is a clear answer in bounded time, nothing is left behind, and the next call works.
 //!
 //! `tests/faults` does more of it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::faults::{ANSWER, assert_all_removed, more, reap};
-use crate::harness::bridge::LATEST_WITH_INITIALIZE;
+use crate::faults::{ANSWER, SOON, more};
 use crate::harness::engines::{PodmanService, bridge_on};
-use crate::harness::host::{REMOVAL, instance_of, traces};
+use crate::harness::host::{REMOVAL, traces};
 use crate::harness::matrix::which;
-use crate::harness::process::{Prepared, kill, parent_of};
+use crate::harness::mounted::Mounted;
+use crate::harness::process::{kill, parent_of};
 use crate::harness::suite::ignore;
-use crate::harness::{Bridge, BridgeBuilder, Kind, Outcome, Runtime, Suite, TestEnv, eventually};
+use crate::harness::{BridgeBuilder, Kind, Runtime, Suite, TestEnv, eventually};
+use crate::installs::{WithUv, wheels};
+use crate::refused_calls::{assert_clear, define_server, initialized};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -27,7 +28,7 @@ pub(crate) fn register(suite: &mut Suite) {
         a_clock_that_jumps_costs_nothing_and_nobody_s_sandbox,
     ];
     let of_user = tests![a_full_folder_of_sandboxes_is_said_and_left_empty];
-    let of_each = tests![a_call_of_the_system_that_fails_costs_one_call, a_stopped_runtime_costs_one_session];
+    let of_each = tests![a_stopped_runtime_costs_one_session];
     suite.on(&[Runtime::of_root(Kind::Runc)], "faults", of_root);
     suite.on(&[Runtime::of_user(Kind::Crun)], "faults", of_user);
     let kinds: &[Kind] = match more() {
@@ -35,136 +36,11 @@ pub(crate) fn register(suite: &mut Suite) {
         Some(_) => &[Kind::Podman, Kind::Crun, Kind::Runc],
     };
     for kind in kinds {
-        // A program of an ordinary user that is traced cannot become another user.
         suite.on(&[Runtime::of_root(*kind)], "faults", of_each);
     }
     if more().is_some() {
         let podman = [Runtime::of_root(Kind::Podman)];
         suite.on(&podman, "faults", tests![a_storage_that_somebody_else_has_locked_costs_one_call]);
-    }
-}
-
-/// What the kernel refuses, with which error, and one place where it does so with every change.
-const REFUSED: [(&str, &str, usize); 9] = [
-    ("mkdir,mkdirat", "ENOSPC", 3),
-    ("open,openat", "EMFILE", 7),
-    ("rename,renameat,renameat2", "ENOSPC", 1),
-    ("clone,clone3,vfork", "EAGAIN", 3),
-    ("unlink,unlinkat,rmdir", "EIO", 1),
-    ("pipe2,socketpair", "EMFILE", 2),
-    ("read", "EIO", 8),
-    ("fsync,fdatasync", "EIO", 1),
-    ("flock", "ENOLCK", 1),
-];
-/// More often than a thread of a bridge makes any of these calls while it serves a few.
-const FAR: usize = 40;
-
-/// The calls are refused once, twice and always, beginning at each place that is ever reached.
-fn a_call_of_the_system_that_fails_costs_one_call(env: &TestEnv) {
-    let mut tried = 0;
-    for (calls, error, place) in REFUSED {
-        if more().is_none() {
-            assert!(
-                refuse(env, calls, error, &place.to_string()) > 0,
-                "{calls}: place {place} is never reached"
-            );
-            continue;
-        }
-        for often in ["", "..+1", "+"] {
-            // From where on they fail, for each thread of the bridge.
-            for place in 1..FAR {
-                let when = if often == "..+1" {
-                    format!("{place}..{}", place + 1)
-                } else {
-                    format!("{place}{often}")
-                };
-                if refuse(env, calls, error, &when) == 0 {
-                    break;
-                }
-                tried += 1;
-            }
-        }
-    }
-    if more().is_some() {
-        eprintln!("{}: calls of the system that fail, {tried} times", env.runtime());
-    }
-    let next = env.bridge().start();
-    assert_eq!(next.run("40 + 2").ok(), "42");
-    next.close();
-}
-
-const SAVES: &str = "await runtime.save_artifact('a', name='a.txt')";
-
-/// Serves a few calls while the kernel refuses this to the bridge, but not to the programs that it starts. Returns how often it
-/// did.
-fn refuse(env: &TestEnv, calls: &str, error: &str, when: &str) -> usize {
-    let story = format!("{calls}: {error}, {when}");
-    let log = env.write("refused", "");
-    let Ok(strace) = which("strace") else { ignore("strace is not installed") };
-    let mut tracer = vec![strace.into_os_string()];
-    tracer.extend(["-D", "-q", "-f", "-b", "execve", "-o"].map(Into::into));
-    tracer.push(log.clone().into());
-    tracer.extend(["-e".into(), format!("trace={calls}").into()]);
-    tracer.extend(["-e".into(), format!("inject={calls}:error={error}:when={when}").into()]);
-    let bridge = env.bridge().behind(tracer).spawn();
-    let refused = || fs::read_to_string(&log).unwrap().matches("(INJECTED)").count();
-    if !initialized(&bridge) {
-        // It never began: the linker, the start of a thread, or the pipes for signals, without which a library panics.
-        let log = bridge.wait(REMOVAL).log;
-        let is_of_library = calls.contains("clone") || log.contains("failed to create UnixStream");
-        assert!(is_of_library || !log.contains("panicked"), "{story}: {log}");
-        return refused();
-    }
-    let calls_of_code = [("x = 40 + 2\nx", "main"), (SAVES, "main"), ("1", "new")].map(|(code, session)| {
-        let arguments = json!({ "code": code, "session": session, "timeout": 20 });
-        ("tools/call", json!({ "name": "run_python", "arguments": arguments }))
-    });
-    for (method, params) in calls_of_code.into_iter().chain([("ping", json!({}))]) {
-        let Some((answer, elapsed)) = bridge.request(method, params).answer_if_any() else {
-            // It no longer hears its client, and goes as if the client had gone.
-            let pid = bridge.pid();
-            let log = bridge.wait(REMOVAL).log;
-            assert!(log.contains("cannot read standard input"), "{story}: {log}");
-            reap(env);
-            assert!(instance_of(env, pid).is_none(), "{story}: something is left");
-            return refused();
-        };
-        match method {
-            "ping" => assert_eq!(answer["result"], json!({}), "{story}"),
-            _ => assert_clear(&Outcome::parse(&answer["result"], elapsed).within(ANSWER), &story),
-        }
-    }
-    let traces = instance_of(env, bridge.pid()).is_some().then(|| traces(&bridge));
-    bridge.hang_up();
-    let log = bridge.wait(REMOVAL).log;
-    // A library panics in a task of its own where it cannot start another thread.
-    assert!(calls.contains("clone") || !log.contains("panicked"), "{story}: {log}");
-    if calls.contains("unlink") {
-        // What the kernel did not let it remove; an empty folder of an instance stays for an hour.
-        let _ = fs::remove_dir_all(env.folder("tmp"));
-        traces.iter().for_each(|traces| drop(fs::remove_dir(&traces.folder)));
-    }
-    traces.iter().for_each(|traces| assert_all_removed(env, traces));
-    refused()
-}
-
-/// Begins the connection; false when the bridge has ended instead.
-fn initialized(bridge: &Bridge<'_>) -> bool {
-    let client = json!({ "name": "codebridge-tests", "version": "1" });
-    let params =
-        json!({ "protocolVersion": LATEST_WITH_INITIALIZE, "capabilities": {}, "clientInfo": client });
-    let answered = bridge.request("initialize", params).answer_if_any().is_some();
-    if answered {
-        bridge.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    }
-    answered
-}
-
-/// It worked, or there is an error in words.
-fn assert_clear(outcome: &Outcome, story: &str) {
-    if outcome.status() != "success" {
-        assert!(!outcome.error().is_empty() && !outcome.text.contains("panicked"), "{story}: {outcome}");
-        assert!(!outcome.text.contains("uncategorized"), "{story}: {outcome}");
     }
 }
 
@@ -217,13 +93,13 @@ fn without_processes_a_call_is_an_error(env: &TestEnv) {
             group.allow("max");
             continue;
         }
-        let outcome = bridge.run("40 + 2").within(ANSWER);
+        let outcome = bridge.run("40 + 2").within(SOON);
         assert_clear(&outcome, &format!("{most} processes"));
         if outcome.error().contains("no more resources") {
             assert!(outcome.text.contains("raise the limits of processes"), "{outcome}");
         }
         group.allow("max");
-        assert_eq!(bridge.run("40 + 2").within(ANSWER).ok(), "42", "{most}");
+        assert_eq!(bridge.run("40 + 2").within(SOON).ok(), "42", "{most}");
         let traces = traces(&bridge);
         bridge.close();
         traces.wait_until_nothing_is_left(REMOVAL);
@@ -231,70 +107,36 @@ fn without_processes_a_call_is_an_error(env: &TestEnv) {
     eventually("the group is empty", REMOVAL, || fs::remove_dir(&group.0).ok());
 }
 
-/// A folder that root has mounted, and takes away at the end.
-struct Mounted<'a>(&'a TestEnv, PathBuf);
-
-/// The largest file that the folders of the tests hold.
-const BALLAST: usize = 1 << 20;
-
-impl<'a> Mounted<'a> {
-    /// A small folder in memory, of the test's user.
-    fn new(env: &'a TestEnv, folder: PathBuf) -> Self {
-        let mounted = Self(env, folder);
-        let owner = env.user().map_or(String::new(), |user| format!(",uid={},gid={}", user.uid, user.gid));
-        mounted.mount(&format!("size={BALLAST},mode=700{owner}"));
-        mounted
-    }
-
-    fn mount(&self, options: &str) {
-        self.as_root("mount", &["-t", "tmpfs", "-o", options, "none"]);
-    }
-
-    fn remount(&self, options: &str) {
-        self.as_root("mount", &["-o", &format!("remount,{options}")]);
-    }
-
-    fn as_root(&self, program: &str, args: &[&str]) {
-        let mut argv = vec![which(program).unwrap().into_os_string()];
-        argv.extend(args.iter().map(Into::into));
-        argv.push(self.1.clone().into());
-        let command = Prepared { argv, env: BTreeMap::new(), cwd: "/".into() };
-        let _ = command.run(self.0.guard()).ok();
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.1.join("ballast")
-    }
-
-    /// Leaves no space in it.
-    fn fill(&self) {
-        let error = fs::write(self.ballast(), vec![0; 2 * BALLAST]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    }
-
-    fn free(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        self.as_root("umount", &["--lazy"]);
-    }
-}
+const SAVES: &str = "await runtime.save_artifact('a', name='a.txt')";
 
 fn a_full_or_read_only_state_folder_costs_no_call(env: &TestEnv) {
     let folder = Mounted::new(env, env.folder("home/MCPs"));
     // Not later: a file that is open for writing holds it.
+    define_server(env);
     folder.remount("ro");
-    let bridge = env.bridge().start();
+    let packages = Mounted::new(env, env.folder("home/.cache"));
+    packages.remount("ro");
+    let bridge = env.bridge().with_wheels(&wheels(env)).var("MCP_BRIDGE_PACKAGES", "allow").start();
     let _ = bridge.run("x = 1").expect("success");
     let saved = "def double(n: int) -> int:\n    return 2 * n\nsave_tool(double)";
     for is_full in [false, true] {
         if is_full {
             folder.fill();
+            packages.fill();
         }
         assert_eq!(bridge.run("x").ok(), "1");
+        // What is known of a server is kept where there is space; it is called all the same.
+        let call = |code: &str| bridge.call(json!({ "code": code, "servers": ["fake"] })).within(SOON);
+        let _ = call("await mcp_fake.append(line='x')").expect("success");
+        assert!(call("await runtime.search_tool_docs('append a line')").ok().contains("append"));
+        // A session gets its folder of packages when it starts.
+        let refused = bridge.run_in("new", "runtime.install('plain')").within(SOON).expect("error");
+        assert!(
+            ["the package store", "the disk of the host is full"]
+                .iter()
+                .any(|why| refused.error().contains(why)),
+            "{refused}"
+        );
         for code in [saved, "await runtime.save_artifact(bytes(100_000), name='a.bin')"] {
             let refused = bridge.run(code).within(ANSWER).expect("error");
             assert!(refused.error().contains("the bridge could not "), "{refused}");
@@ -303,13 +145,18 @@ fn a_full_or_read_only_state_folder_costs_no_call(env: &TestEnv) {
         assert!(long.stdout().contains("line 19999"), "{long}");
         assert_eq!(bridge.run_in("new", "6 * 7").ok(), "42");
         if is_full {
-            folder.free()
+            folder.free();
+            packages.free();
         } else {
-            folder.remount("rw")
+            folder.remount("rw");
+            packages.remount("rw");
         }
         assert_eq!(bridge.run(saved).ok(), "'Saved: double() is defined in every later session.'");
         assert!(bridge.run(SAVES).ok().contains("artifact a.txt"));
     }
+    // An installation leaves the host a gigabyte.
+    packages.remount("size=2g");
+    assert_eq!(bridge.run_in("new", "runtime.install('plain')").ok(), "['plain 2.0']");
     assert_eq!(bridge.run("x").ok(), "1");
     let traces = traces(&bridge);
     bridge.close();
@@ -323,7 +170,7 @@ fn a_full_folder_of_sandboxes_is_said_and_left_empty(env: &TestEnv) {
     let left = || fs::read_dir(&state).into_iter().flatten().count();
     folder.fill();
     for _ in 0..2 {
-        let refused = bridge.run("40 + 2").within(ANSWER).expect("error").because("No space left on device");
+        let refused = bridge.run("40 + 2").within(SOON).expect("error").because("No space left on device");
         assert!(refused.error().contains(state.to_str().unwrap()), "{refused}");
         assert_eq!(left(), 0, "what was begun is removed");
     }
@@ -331,7 +178,7 @@ fn a_full_folder_of_sandboxes_is_said_and_left_empty(env: &TestEnv) {
     assert_eq!(bridge.run("x = 42\nx").ok(), "42");
     // Full while a session is there: another one is refused, this one goes on.
     folder.fill();
-    let _ = bridge.run_in("new", "1").within(ANSWER).expect("error").because("No space left on device");
+    let _ = bridge.run_in("new", "1").within(SOON).expect("error").because("No space left on device");
     assert_eq!(bridge.run("x").ok(), "42");
     folder.free();
     assert_eq!(bridge.run_in("new", "6 * 7").ok(), "42");

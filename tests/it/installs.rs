@@ -100,7 +100,7 @@ impl WithUv for BridgeBuilder<'_> {
 }
 
 /// Makes the wheels of `programs/wheels.py`.
-fn wheels(env: &TestEnv) -> PathBuf {
+pub(crate) fn wheels(env: &TestEnv) -> PathBuf {
     let folder = env.folder("wheels");
     let program = include_str!("programs/wheels.py");
     env.run(["python3", "-c", program, folder.to_str().unwrap()]).ok();

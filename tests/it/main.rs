@@ -71,6 +71,7 @@ mod questions;
 mod real_servers;
 mod reaper;
 mod recipes;
+mod refused_calls;
 mod remote;
 mod remote_ssh;
 mod remote_ssh_refusals;
@@ -88,6 +89,7 @@ mod shares;
 mod soak;
 mod spares;
 mod state_folder;
+mod store_faults;
 mod structure;
 mod tasks;
 mod telemetry;
@@ -172,6 +174,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     questions::register,
     real_servers::register,
     reaper::register,
+    refused_calls::register,
     remote_ssh_refusals::register,
     repository::register,
     replay::register,
@@ -187,6 +190,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     soak::register,
     state_folder::register,
     spares::register,
+    store_faults::register,
     structure::register,
     tasks::register,
     telemetry::register,

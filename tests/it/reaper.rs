@@ -56,7 +56,7 @@ fn a_reaper_ignores_the_signals_that_end_its_bridge(env: &TestEnv) {
 }
 
 /// A bridge that was killed together with its reaper, and a sandbox that cannot notice: it is stopped.
-fn leave_something<'a>(env: &'a TestEnv) -> (Traces<'a>, First) {
+pub(crate) fn leave_something<'a>(env: &'a TestEnv) -> (Traces<'a>, First) {
     let bridge = env.bridge().start();
     let _ = bridge.run("x = 1").expect("success");
     let mut traces = traces(&bridge);

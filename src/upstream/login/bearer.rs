@@ -114,8 +114,11 @@ impl Bearer {
         if login.access_token != stale.access_token {
             return Ok(login);
         }
-        let renewed = renew(&self.0.target, &login).await?;
-        tracing::debug!(server = %self.0.target.server, "renewed a login");
+        // With a full disk, a refresh token that is taken only once would be used up and the next one lost.
+        let Inner { store, target, .. } = &*self.0;
+        store.write_again(&target.server, &target.key).map_err(|problem| target.failed(problem))?;
+        let renewed = renew(target, &login).await?;
+        tracing::debug!(server = %target.server, "renewed a login");
         self.write(&renewed).await?;
         Ok(renewed)
     }

@@ -90,6 +90,12 @@ impl LoginStore {
         found.map_err(Problem::Keyring)
     }
 
+    /// Writes the file of a login as it is: when that fails, so would a new one.
+    pub(super) fn write_again(&self, server: &str, url: &str) -> Result<(), Problem> {
+        let login = self.look(server, url)?;
+        login.map_or(Ok(()), |login| self.files.write(&login).map_err(|error| self.file(error)))
+    }
+
     /// Writes a login in place of the one before. Returns why it is not in the keyring, if it should be.
     pub(super) async fn write(&self, login: &StoredLogin) -> Result<Option<KeyringError>, Problem> {
         let before = self.look(&login.server, &login.url)?.and_then(|login| login.keyring);

@@ -29,7 +29,7 @@ pub(super) const FILES: [(&str, &str); 6] = [
     ("limits", include_str!("limits.py")),
 ];
 /// In place of an outcome, before the reason.
-const NOT_TRIED: &str = "not tried: ";
+pub(super) const NOT_TRIED: &str = "not tried: ";
 /// In the bridge's environment, and to be found nowhere in a sandbox.
 const WORD: &str = "a-word-of-the-host";
 

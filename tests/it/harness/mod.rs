@@ -10,6 +10,7 @@ pub(crate) mod fake_machine;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod matrix;
+pub(crate) mod mounted;
 pub(crate) mod outcome;
 pub(crate) mod process;
 pub(crate) mod programs;
