@@ -141,7 +141,7 @@ fn a_delete_that_hangs_forgets_nothing(env: &TestEnv) {
 }
 
 fn a_list_that_hangs_is_no_empty_list(env: &TestEnv) {
-    let double = Double::new(env, &works_but(vec![("get pods", json!({ "hang": true }))]));
+    let double = Double::new(env, &works_but(vec![("get pods --output=json", json!({ "hang": true }))]));
     for command in ["ps", "reap"] {
         let began = Instant::now();
         let said = double.command(&[command]);
@@ -161,7 +161,10 @@ fn with_pods_of_others(env: &TestEnv) -> Double<'_> {
     let pod =
         |name: &str, owner: &Owner| json!({ "metadata": { "name": name, "annotations": owner.labels() } });
     let items = [pod("codebridge-dead-1", &dead), pod("codebridge-alive-1", &alive)];
-    Double::new(env, &works_but(vec![("get pods", json!({ "out": json!({ "items": items }).to_string() }))]))
+    Double::new(
+        env,
+        &works_but(vec![("get pods --output=json", json!({ "out": json!({ "items": items }).to_string() }))]),
+    )
 }
 
 fn reap_deletes_the_pods_of_dead_bridges_and_no_others(env: &TestEnv) {

@@ -114,7 +114,7 @@ pub(crate) fn works() -> Vec<(&'static str, Value)> {
         yes(),
         policy(),
         ("run", json!({ "pod": true })),
-        ("get pods", json!({ "out": "{\"items\":[]}" })),
+        ("get pods --output=json", json!({ "out": "{\"items\":[]}" })),
         ("get events", json!({ "out": "{\"items\":[]}" })),
         ("get pod", pod),
         gone(),
