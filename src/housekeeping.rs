@@ -27,8 +27,17 @@ pub struct SandboxEntry {
     pub spare: bool,
 }
 
+/// The sandboxes that are known.
+#[derive(Debug)]
+pub struct Listed {
+    pub entries: Vec<SandboxEntry>,
+    /// The engines that the settings name and that did not list theirs.
+    pub unlisted: Vec<(RuntimeId, ExecError)>,
+}
+
 /// Returns every sandbox that is recorded, or that an engine lists with our labels.
-pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
+pub async fn list(settings: &Settings) -> Listed {
+    let mut unlisted = Vec::new();
     let mut found = BTreeMap::new();
     for instance in StateDir::usual().instances() {
         for record in instance.records() {
@@ -46,8 +55,14 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
     }
     for engine in engines(settings) {
         let runtime = engine.to_string();
-        // An engine that does not answer has nothing to list.
-        for sandbox in AnyDriver::new(engine).list_owned().await.unwrap_or_default() {
+        let owned = match AnyDriver::new(engine.clone()).list_owned().await {
+            Ok(owned) => owned,
+            Err(error) => {
+                unlisted.push((engine, error));
+                continue;
+            }
+        };
+        for sandbox in owned {
             found.entry(sandbox.name.clone()).or_insert_with(|| SandboxEntry {
                 name: sandbox.name,
                 runtime: runtime.clone(),
@@ -59,12 +74,21 @@ pub async fn list(settings: &Settings) -> Vec<SandboxEntry> {
             });
         }
     }
-    found.into_values().collect()
+    unlisted.retain(|(engine, _)| is_named(settings, engine));
+    Listed { entries: found.into_values().collect(), unlisted }
 }
 
 /// Removes the sandboxes of dead bridges of this machine, in every engine that is installed or that the settings name.
 pub async fn reap(settings: &Settings) -> Swept {
-    sweep(&StateDir::usual(), &engines(settings)).await
+    let mut swept = sweep(&StateDir::usual(), &engines(settings)).await;
+    swept.unlisted.retain(|(engine, _)| is_named(settings, engine));
+    swept
+}
+
+/// Returns whether the settings name this engine: of one that is only installed, nobody expects an answer.
+fn is_named(settings: &Settings, engine: &RuntimeId) -> bool {
+    let RuntimeChoice::Named(targets) = &settings.runtime.value else { return false };
+    targets.iter().any(|target| target.connection.is_some() && *target == engine.target())
 }
 
 /// Removes what stays without any sandbox: the network policies of the clusters that the settings name. Returns why some

@@ -132,7 +132,8 @@ impl AnyDriver {
         match driver.look(name.as_str(), false).await {
             Look::Trouble(refusal) => Some(refusal),
             Look::Missing => Some(driver.why_deleted(name.as_str()).await),
-            Look::Fine(_) | Look::Untaken(_) | Look::Unknown(_) => None,
+            // Its client says that it has ended.
+            Look::Fine(_) | Look::Ended(_) | Look::Untaken(_) | Look::Unknown(_) => None,
         }
     }
 

@@ -66,7 +66,7 @@ pub use refusal::{Product, Refusal, RootProblem};
 pub use rlimits::OwnLimits;
 pub use root::{Bind, ComposedRoot, RootError};
 pub use runtime::{Address, CgroupMode, RuntimeChoice, RuntimeId, RuntimeKind, Target, TargetError};
-pub use sandbox::Sandbox;
+pub use sandbox::{Gone, Sandbox};
 pub use seccomp::node_profile;
 pub use spec::{HostFolder, Limits, RootFs, RootLease, SandboxName, SandboxSpec, SpecError, Tmpfs, User};
 pub use state::{Instance, Record, StateDir, StateError};

@@ -113,12 +113,18 @@ pub enum Refusal {
     /// The cluster does not let this user do what sandboxes need.
     #[error("the cluster does not permit it{}", after_colon(.message))]
     NotPermitted { message: String },
-    /// No node takes the pod, a quota is used up, or the pod had to make room for another.
+    /// The rules of the cluster for pods do not admit it.
+    #[error("the cluster does not admit the pod{}", after_colon(.message))]
+    NotAdmitted { message: String, hint: String },
+    /// No node takes the pod, or a quota is used up.
     #[error("the cluster cannot run another pod{}", after_colon(.message))]
     NoRoom { message: String },
     /// The node of a pod no longer answers, or the network to it is gone.
     #[error("node {node} does not answer for pod {pod}")]
     NodeLost { node: String, pod: String },
+    /// A pod that ran was ended or deleted, or the connection to it broke; the message names it.
+    #[error("{message}")]
+    PodLost { message: String, hint: String },
     /// Code in a pod could reach the network.
     #[error("code would not be cut off from the network{}", after_colon(.message))]
     NetworkOpen { message: String },
@@ -181,7 +187,9 @@ impl Refusal {
     pub fn hint(&self, kind: RuntimeKind) -> Cow<'static, str> {
         match self {
             Self::DaemonUnreachable { product: Some(Product { start, .. }), .. } => start.clone().into(),
-            Self::ImageMissing { hint: Some(hint), .. } => hint.clone().into(),
+            Self::ImageMissing { hint: Some(hint), .. }
+            | Self::NotAdmitted { hint, .. }
+            | Self::PodLost { hint, .. } => hint.clone().into(),
             Self::NotInstalled => how_to_install(kind).into(),
             Self::DaemonUnreachable { .. } if kind == RuntimeKind::Kubernetes => {
                 "`kubectl cluster-info --context CONTEXT` has to work; check the address in the kubeconfig, the network and the VPN".into()
@@ -275,7 +283,11 @@ impl Refusal {
                 "check whether the host is overloaded or the engine's machine is down, and run `codebridge doctor`"
             }
             Self::Stopped => "try again",
-            Self::NotInstalled | Self::NodeLost { .. } | Self::Other { .. } => "run `codebridge doctor`",
+            Self::NotInstalled
+            | Self::NodeLost { .. }
+            | Self::NotAdmitted { .. }
+            | Self::PodLost { .. }
+            | Self::Other { .. } => "run `codebridge doctor`",
         }
     }
 }

@@ -37,6 +37,13 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// The pauses between questions whether an engine elsewhere still has a sandbox; each is a process and a connection.
 const CONNECTION_PAUSE: Duration = Duration::from_secs(5);
 
+/// Why a sandbox that ran is gone, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    pub reason: String,
+    pub hint: Option<String>,
+}
+
 /// A launched sandbox. Dropping it leaves it running: call [`Sandbox::end`].
 #[derive(Debug)]
 pub struct Sandbox {
@@ -226,8 +233,15 @@ impl Sandbox {
     }
 
     /// Returns why the sandbox is gone, where something else than the process of its runtime knows that: the status of a pod.
-    pub async fn why_gone(&self) -> Option<String> {
-        Some(self.in_words(&self.driver.trouble(self.name()).await?))
+    /// `end` is how that process ended, if it did.
+    pub async fn why_gone(&self, end: Option<End>) -> Option<Gone> {
+        let AnyDriver::Kube(driver) = &*self.driver else { return None };
+        let said = match (exec::visible_line(&printable(&self.messages.text())), end) {
+            (said, _) if !said.is_empty() => said,
+            (_, Some(End::Signalled(signal))) => format!("kubectl was ended by signal {signal}"),
+            (said, _) => said,
+        };
+        Some(self.gone(&driver.why_gone(self.name().as_str(), &said).await))
     }
 
     /// Returns whether its connection can break without an end: it leads through other machines, each of which may be lost.
@@ -236,19 +250,17 @@ impl Sandbox {
     }
 
     /// Returns why it does not answer, after it was asked in vain.
-    pub async fn why_silent(&self) -> String {
+    pub async fn why_silent(&self) -> Gone {
         match &*self.driver {
-            AnyDriver::Kube(driver) => self.in_words(&driver.why_silent(self.name().as_str()).await),
-            AnyDriver::Engine(_) | AnyDriver::Oci(_) => "the sandbox does not answer".into(),
+            AnyDriver::Kube(driver) => self.gone(&driver.why_silent(self.name().as_str()).await),
+            AnyDriver::Engine(_) | AnyDriver::Oci(_) => {
+                Gone { reason: "the sandbox does not answer".into(), hint: None }
+            }
         }
     }
 
-    /// A run that has ended shows no hints: where the reason is a node, what to do is part of it.
-    fn in_words(&self, refusal: &Refusal) -> String {
-        match refusal {
-            Refusal::NodeLost { .. } => format!("{refusal}; {}", refusal.hint(self.driver.id().kind)),
-            _ => refusal.to_string(),
-        }
+    fn gone(&self, refusal: &Refusal) -> Gone {
+        Gone { reason: refusal.to_string(), hint: Some(refusal.hint(self.driver.id().kind).into_owned()) }
     }
 
     /// Returns why the sandbox will not start, as soon as that is known. Only a cluster says so while its client waits; for
@@ -267,11 +279,12 @@ impl Sandbox {
                 }
                 let patient = started.elapsed() < PENDING_PATIENCE;
                 let look = driver.look(name.as_str(), patient).await;
-                was_there |= matches!(look, Look::Fine(_) | Look::Untaken(_));
+                was_there |= matches!(look, Look::Fine(_) | Look::Ended(_) | Look::Untaken(_));
                 let silence = match look {
                     Look::Trouble(refusal) => return refusal,
                     Look::Missing if was_there => return driver.why_deleted(name.as_str()).await,
-                    Look::Missing | Look::Fine(_) => None,
+                    // Of a program that has ended, its client says more.
+                    Look::Missing | Look::Fine(_) | Look::Ended(_) => None,
                     Look::Untaken(node) => Some(Refusal::NodeLost { node, pod: name.as_str().into() }),
                     Look::Unknown(refusal) => Some(refusal),
                 };

@@ -24,6 +24,8 @@ pub struct Swept {
     pub failed: Vec<ReclaimError>,
     /// The sandboxes whose engine does not answer now. They are given up a week after their start.
     pub absent: Vec<ReclaimError>,
+    /// The engines that did not list their sandboxes.
+    pub unlisted: Vec<(RuntimeId, ExecError)>,
 }
 
 impl Swept {
@@ -158,6 +160,7 @@ pub async fn sweep(state: &StateDir, engines: &[RuntimeId]) -> Swept {
             Ok(owned) => owned,
             Err(error) => {
                 tracing::debug!(%engine, %error, "could not list the containers of an engine");
+                swept.unlisted.push((engine.clone(), error));
                 continue;
             }
         };

@@ -158,6 +158,8 @@ pub(super) enum CommandError {
     /// The engine of the sandbox does not answer.
     #[error(transparent)]
     OutOfReach(Box<ReclaimError>),
+    #[error("could not list the sandboxes of {runtime}: {error}")]
+    Unlisted { runtime: String, error: Box<ExecError> },
     #[error("could not remove the network policy of sandboxes: {0}")]
     NetworkPolicy(Box<ExecError>),
     #[error(transparent)]
@@ -251,6 +253,7 @@ impl CommandError {
                 "its engine does not answer: run `codebridge reap` again when it does; after a week the sandbox is forgotten"
                     .into(),
             ),
+            Self::Unlisted { runtime, .. } => Some(format!("`codebridge doctor --runtime {}` says why", shell_word(runtime))),
             _ => None,
         }
     }
@@ -316,6 +319,7 @@ impl CommandError {
             | Self::State(_)
             | Self::Reclaim(_)
             | Self::OutOfReach(_)
+            | Self::Unlisted { .. }
             | Self::NetworkPolicy(_) => Exit::Sandbox,
             Self::Image(_) | Self::Build(_) => Exit::NoImage,
             Self::Packages { .. } => Exit::Sandbox,

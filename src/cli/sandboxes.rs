@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use codebridge_runtimes::SandboxName;
+use codebridge_runtimes::exec::ExecError;
+use codebridge_runtimes::{RuntimeId, SandboxName};
 use serde::Serialize;
 
 use super::Form;
@@ -10,12 +11,22 @@ use super::args::ReapArgs;
 use super::errors::CommandError;
 use super::output::{columns, write};
 use crate::error::Exit;
-use crate::housekeeping::{self, SandboxEntry};
+use crate::housekeeping::{self, Listed, SandboxEntry};
 use crate::settings::Settings;
 
 pub(super) async fn ps(settings: &Settings, form: Form) -> Result<ExitCode, CommandError> {
-    let entries = housekeeping::list(settings).await;
-    write(&form, &entries, table(&entries), Exit::Success).await
+    let Listed { entries, unlisted } = housekeeping::list(settings).await;
+    let printed = write(&form, &entries, table(&entries), Exit::Success).await?;
+    Ok(report(unlisted, printed))
+}
+
+/// Says which engines did not list their sandboxes; returns the exit status.
+fn report(unlisted: Vec<(RuntimeId, ExecError)>, otherwise: ExitCode) -> ExitCode {
+    let errors = unlisted.into_iter().map(|(engine, error)| CommandError::Unlisted {
+        runtime: engine.target().to_string(),
+        error: Box::new(error),
+    });
+    errors.fold(otherwise, |_, error| error.report())
 }
 
 fn table(entries: &[SandboxEntry]) -> String {
@@ -48,7 +59,7 @@ pub(super) async fn reap(settings: &Settings, args: ReapArgs) -> Result<ExitCode
     let swept = housekeeping::reap(settings).await;
     let of_policies = if all { housekeeping::remove_policies(settings).await } else { Vec::new() };
     let mut text: String = swept.removed.iter().map(|name| format!("removed {name}\n")).collect();
-    if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() {
+    if text.is_empty() && swept.failed.is_empty() && swept.absent.is_empty() && swept.unlisted.is_empty() {
         text = "nothing to remove\n".into();
     }
     let failures = swept.failed.iter().chain(&swept.absent);
@@ -61,5 +72,5 @@ pub(super) async fn reap(settings: &Settings, args: ReapArgs) -> Result<ExitCode
     let failures = failed.chain(absent).chain(policies);
     let exit = failures.fold(Exit::Success.into(), |_, failure| failure.report());
     printed?;
-    Ok(exit)
+    Ok(report(swept.unlisted, exit))
 }

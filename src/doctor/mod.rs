@@ -225,7 +225,7 @@ impl Diagnosis {
             (true, false) => Readiness::Reduced,
             (true, true) => Readiness::Ready,
         };
-        let listed = housekeeping::list(settings).await;
+        let listed = housekeeping::list(settings).await.entries;
         Ok(Self {
             form: FORM,
             ready: works,

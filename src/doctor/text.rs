@@ -278,6 +278,14 @@ fn profile_words(walls: &Walls) -> &'static str {
     }
 }
 
+/// Returns which optional rights are missing.
+fn rights_words(missing: &[String]) -> String {
+    format!(
+        "this user may not {}, which is optional; `codebridge help kubernetes` says what for, and has the Role",
+        missing.join(", ")
+    )
+}
+
 fn describe(text: &mut String, report: &ProbeReport) {
     let place = report.program.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     let version = report.version.as_deref().unwrap_or_default();
@@ -319,6 +327,9 @@ fn describe(text: &mut String, report: &ProbeReport) {
     {
         detail(text, "", "walls", wall_words(walls));
         detail(text, "", "profile", profile_words(walls));
+        if !walls.missing_rights.is_empty() {
+            detail(text, "", "rights", rights_words(&walls.missing_rights));
+        }
     }
     if let Some(mechanism) = report.share_mechanism {
         detail(text, "", "shares", share_words(mechanism));

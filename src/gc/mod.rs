@@ -213,7 +213,7 @@ fn audit(settings: &Settings, act: Act) -> Result<Amount, GcError> {
 async fn sandboxes(settings: &Settings, act: Act) -> Result<Amount, GcError> {
     let count = match act {
         Act::Look => {
-            let all = housekeeping::list(settings).await;
+            let all = housekeeping::list(settings).await.entries;
             all.iter().filter(|sandbox| sandbox.owner == OwnerState::Dead).count()
         }
         Act::Remove => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::bridge::{Bridge, PendingCall};
-use crate::harness::host::instance_of;
+use crate::harness::host::{instance_of, traces};
 use crate::harness::matrix::{Kind, Machine, Runtime};
 use crate::harness::{Suite, TestEnv, eventually};
 use crate::{python, tests};
@@ -20,6 +20,9 @@ pub(crate) fn register(suite: &mut Suite) {
         tests![
             doctor_says_which_walls_hold,
             what_the_cluster_refuses_is_named,
+            what_admission_refuses_is_told_from_rights,
+            doctor_names_the_rights_that_are_missing,
+            sessions_start_at_once,
             an_image_that_cannot_be_pulled_is_named,
             a_pod_without_a_node_says_why,
             a_pod_that_is_deleted_ends_its_run_with_the_reason,
@@ -156,25 +159,106 @@ fn nodes_can_apply_our_profile(env: &TestEnv) {
     assert!(said.contains("nosuch.json") && said.contains("pod codebridge-"), "{said}");
 }
 
+/// Makes a namespace with one object in it.
+fn make_namespace(env: &TestEnv, name: &str, object: &Value) {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    apply(env, &format!("{name}.json"), &namespace);
+    let file = env.write("object.json", object.to_string());
+    let (namespace, file) = (format!("--namespace={name}"), format!("--filename={}", file.display()));
+    let _ = env.run(["kubectl", "--context=lab", &namespace, "apply", &file]).ok();
+    if object["kind"] == "ResourceQuota" {
+        // Without the controllers of a cluster nobody else says how much is used.
+        let quota = object["metadata"]["name"].as_str().unwrap();
+        let status = format!("/api/v1/namespaces/{name}/resourcequotas/{quota}/status");
+        let _ = env.run(["kubectl", "--context=lab", "replace", "--raw", &status, &file]).ok();
+    }
+}
+
+fn quota(namespace: &str, name: &str, hard: &Value, used: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": name, "namespace": namespace },
+        "spec": { "hard": hard }, "status": { "hard": hard, "used": used },
+    })
+}
+
+fn what_admission_refuses_is_told_from_rights(env: &TestEnv) {
+    make_namespace(
+        env,
+        "stated",
+        &quota("stated", "all", &json!({ "limits.cpu": "9" }), &json!({ "limits.cpu": "0" })),
+    );
+    let range = json!({ "type": "Container", "max": { "memory": "64Mi" } });
+    let narrow = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "small" }, "spec": { "limits": [range] },
+    });
+    make_namespace(env, "narrow", &narrow);
+    let file = env.write("pod.toml", "priorityClassName = \"nosuch\"\n");
+    for (variable, value, parts) in [
+        (
+            "MCP_BRIDGE_RUNTIME",
+            "kubernetes:lab/stated",
+            ["failed quota: all: must specify limits.cpu", "--cpus"],
+        ),
+        (
+            "MCP_BRIDGE_RUNTIME",
+            "kubernetes:lab/narrow",
+            ["maximum memory usage per Container is 64Mi", "kubectl describe limitrange"],
+        ),
+        (
+            "MCP_BRIDGE_POD",
+            file.to_str().unwrap(),
+            ["no PriorityClass with name nosuch", "kubectl get priorityclasses"],
+        ),
+    ] {
+        let said = refusal(env, &[(variable, value)]);
+        assert!(said.contains("does not admit the pod"), "{said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{value}: {said}");
+    }
+    // The way out that the hint names.
+    let stated = [("MCP_BRIDGE_RUNTIME", "kubernetes:lab/stated"), ("MCP_BRIDGE_CPUS", "1")];
+    let said = walls(env, &stated);
+    assert_eq!(said["filter"], true, "{said}");
+}
+
+fn doctor_names_the_rights_that_are_missing(env: &TestEnv) {
+    let missing = json!(["list events", "create networkpolicies.networking.k8s.io"]);
+    assert_eq!(walls(env, &[("MCP_BRIDGE_RUNTIME", "kubernetes:bare")])["missing_rights"], missing);
+    assert_eq!(walls(env, &[])["missing_rights"], json!([]));
+}
+
+fn sessions_start_at_once(env: &TestEnv) {
+    const COUNT: usize = 20;
+    let bridge = env.bridge().var("MCP_BRIDGE_MAX_SESSIONS", "20").var("MCP_BRIDGE_MEMORY", "128m").start();
+    let calls: Vec<_> = (0..COUNT)
+        .map(|n| {
+            bridge.start_call(
+                json!({ "code": format!("x = {n}; x"), "session": format!("s{n}"), "timeout": 100 }),
+            )
+        })
+        .collect();
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.outcome().ok(), n.to_string());
+    }
+    for n in 0..COUNT {
+        assert_eq!(bridge.run_in(&format!("s{n}"), "x").ok(), n.to_string());
+    }
+    let traces = traces(&bridge);
+    assert_eq!(traces.containers().len(), COUNT);
+    bridge.close();
+    traces.wait_until_nothing_is_left(LIMIT);
+}
+
 fn a_quota_that_is_used_up_is_named(env: &TestEnv) {
     let hard = json!({ "pods": "0" });
-    apply(
-        env,
-        "full.json",
-        &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "full" } }),
-    );
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few", "namespace": "full" },
-        "spec": { "hard": hard }, "status": { "hard": hard, "used": hard },
-    });
-    let file = env.write("quota.json", quota.to_string());
-    let file = format!("--filename={}", file.display());
-    let _ = env.run(["kubectl", "--context=lab", "--namespace=full", "apply", &file]).ok();
-    // Without the controllers of a cluster nobody else says how much is used.
-    let status = "/api/v1/namespaces/full/resourcequotas/few/status";
-    let _ = env.run(["kubectl", "--context=lab", "replace", "--raw", status, &file]).ok();
+    make_namespace(env, "full", &quota("full", "few", &hard, &hard));
     let said = refusal(env, &[("MCP_BRIDGE_RUNTIME", "kubernetes:lab/full")]);
     assert!(said.contains("exceeded quota: few") && said.contains("raise the quota"), "{said}");
+}
+
+/// The end of a run names the pod, and says what to do.
+fn assert_hints(said: &str, hint: &str) {
+    let rest = said.split_once("\nhint: ").unwrap_or_else(|| panic!("no hint: {said}")).1;
+    assert!(said.contains("pod codebridge-") && rest.contains(hint), "{said}");
 }
 
 /// What a run says whose pod the cluster ends, and that the next call has a new one.
@@ -190,6 +274,7 @@ fn a_pod_that_is_evicted_ends_its_run_with_the_reason(env: &TestEnv) {
         bridge.start_until_ready("main", python!("cluster", "too_many_files"), json!({ "timeout": 110 }));
     let said = ended_by_the_cluster(&bridge, call);
     assert!(said.contains("Evicted") && said.contains("exceeds the limit"), "{said}");
+    assert_hints(&said, "write less to /tmp");
     bridge.close();
 }
 
@@ -224,7 +309,8 @@ fn a_pod_that_makes_room_for_another_ends_its_run_with_the_reason(env: &TestEnv)
     );
     let said = call.outcome().expect("error").error().to_string();
     let _ = kubectl(env, &["delete", "pod", name, "--grace-period=0", "--force"]);
-    assert!(said.contains("reempt") && said.contains("pod codebridge-"), "{said}");
+    assert!(said.contains("reempt"), "{said}");
+    assert_hints(&said, "the next call starts a new pod");
     bridge.close();
 }
 
@@ -236,7 +322,13 @@ fn refusal(env: &TestEnv, variables: &[(&str, &str)]) -> String {
     }
     let bridge = bridge.start();
     let said = bridge.call(json!({ "code": "1", "timeout": 100 })).expect("error").error().to_string();
+    let instance = instance_of(env, bridge.pid());
     bridge.close();
+    if let Some((id, _)) = instance {
+        let pods = format!("--selector=codebridge.instance={id}");
+        let words = ["get", "pods", "--all-namespaces", &pods, "--output=name"];
+        eventually("no pod is left", LIMIT, || kubectl(env, &words).trim().is_empty().then_some(()));
+    }
     said
 }
 
@@ -272,6 +364,7 @@ fn a_pod_that_is_deleted_ends_its_run_with_the_reason(env: &TestEnv) {
     let _ = kubectl(env, &["delete", "pods", pods, "--grace-period=1", "--wait=false"]);
     let said = call.outcome().expect("error").error().to_string();
     assert!(said.contains("was deleted"), "{names}: {said}");
+    assert_hints(&said, "kubectl get events");
     assert_eq!(bridge.run("40 + 2").noting("is new").ok(), "42");
     bridge.close();
 }
@@ -281,7 +374,8 @@ fn an_api_server_that_restarts_costs_the_session_at_most(env: &TestEnv) {
     let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
     cluster(env, "restart-api");
     let said = call.outcome().expect("error").error().to_string();
-    assert!(said.contains("the sandbox went away") || said.contains("pod "), "{said}");
+    assert!(said.contains("the connection to it broke") || said.contains("is out of reach"), "{said}");
+    assert_hints(&said, "kubectl get pods");
     let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
     eventually("the next call starts a new session", LIMIT, works);
     bridge.close();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::host::{First, REMOVAL, traces};
 use crate::harness::process::{children, command_line, kill, parent_of};
-use crate::harness::{Bridge, Outcome, Suite, TestEnv};
+use crate::harness::{Bridge, Kind, Outcome, Suite, TestEnv};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -79,11 +79,15 @@ fn a_sandbox_killed_from_outside_while_it_runs_is_an_error_at_once(env: &TestEnv
     assert!(!outcome.error().contains("too many files"), "{outcome}");
     assert_lost(outcome);
     assert_fresh(&bridge, "main");
-    if env.runtime().kind.is_engine() {
+    if env.runtime().kind.carries_streams() {
         let call = busy(&bridge, "main");
         let names = traces.containers();
         assert_eq!(names.len(), 1, "{names:?}");
-        let _ = env.run([env.runtime().kind.name(), "kill", &names[0]]).ok();
+        let _ = match env.runtime().kind {
+            Kind::Kubernetes => env.run(["kubectl", "--context=least", "delete", "pod", "--now", &names[0]]),
+            engine => env.run([engine.name(), "kill", &names[0]]),
+        }
+        .ok();
         assert_lost(call.outcome());
         assert_fresh(&bridge, "main");
     }
@@ -144,7 +148,7 @@ fn killing_the_monitor_while_code_runs_leaves_no_sandbox_behind(env: &TestEnv) {
     let first = traces.see(&bridge, "main");
     let call = busy(&bridge, "main");
     kill_monitor(first);
-    if env.runtime().kind.is_engine() {
+    if env.runtime().kind.carries_streams() {
         assert_lost(call.outcome());
         assert_fresh(&bridge, "main");
         traces.wait_until_gone(first);

@@ -65,6 +65,7 @@ mod oidc;
 mod openapi;
 mod output;
 mod packages;
+mod pod_losses;
 mod pods;
 mod policy;
 mod questions;
@@ -169,6 +170,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     output::register,
     notebook::register,
     packages::register,
+    pod_losses::register,
     pods::register,
     policy::register,
     questions::register,

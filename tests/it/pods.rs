@@ -1,12 +1,11 @@
 //! Kubernetes without a cluster: a kubectl that answers from a table. Each refusal names the object, the reason and the way
 //! out, and comes in bounded time. `tests/cluster` has the real ones.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::matrix::which;
+use crate::harness::fake_kubectl::{Answers, Double, gone, pod, policy, works_but, yes};
 use crate::harness::{Suite, TestEnv};
 use crate::tests;
 
@@ -17,6 +16,9 @@ pub(crate) fn register(suite: &mut Suite) {
             a_context_that_does_not_exist_is_named,
             an_api_server_that_is_away_is_named_with_its_address,
             what_rbac_forbids_is_listed,
+            doctor_names_a_missing_right_that_is_optional,
+            a_policy_that_another_bridge_makes_counts,
+            what_admission_refuses_is_no_matter_of_rights,
             a_quota_that_is_used_up_is_quoted,
             an_image_that_cannot_be_pulled_is_named,
             a_pod_without_a_node_says_why,
@@ -29,39 +31,13 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const FAKE: &str = include_str!("fake_kubectl.py");
-
 /// What `codebridge exec` says with a kubectl that gives these answers, and how it was called.
-fn exec(env: &TestEnv, answers: &[(&str, Value)], args: &[&str]) -> (String, String) {
-    let (log, table) = (env.write("kubectl.log", ""), env.write("kubectl.json", json!(answers).to_string()));
-    let text = FAKE
-        .replace("PYTHON", which("python3").unwrap().to_str().unwrap())
-        .replace("LOG", log.to_str().unwrap())
-        .replace("ANSWERS", table.to_str().unwrap());
-    let program = env.write_program("programs/kubectl", &text);
-    let mut command = env.command(env.binary());
-    command.env.insert("PATH".into(), program.parent().unwrap().into());
-    command.env.insert("MCP_BRIDGE_RUNTIME".into(), "kubernetes:big/boxes".into());
-    command.env.insert("MCP_BRIDGE_IMAGE".into(), "python:3.14-slim".into());
-    command.argv.extend(["exec", "-c", "print(1)"].into_iter().chain(args.iter().copied()).map(Into::into));
-    let output = command.run(env.guard());
-    assert!(!output.status.success(), "{output:?}");
-    (output.stderr, fs::read_to_string(log).unwrap())
+fn exec(env: &TestEnv, answers: &Answers<'_>, args: &[&str]) -> (String, String) {
+    let double = Double::new(env, answers);
+    (double.exec(args), double.log())
 }
 
-fn yes() -> (&'static str, Value) {
-    ("auth can-i", json!({ "out": "yes\n" }))
-}
-
-fn policy() -> (&'static str, Value) {
-    ("get networkpolicy", json!({ "out": "networkpolicy.networking.k8s.io/codebridge-no-network\n" }))
-}
-
-fn gone() -> (&'static str, Value) {
-    ("delete pod", json!({}))
-}
-
-fn assert_says(said: &str, parts: &[&str]) {
+pub(crate) fn assert_says(said: &str, parts: &[&str]) {
     for part in parts {
         assert!(said.contains(part), "{part:?} is missing in:\n{said}");
     }
@@ -87,34 +63,53 @@ fn what_rbac_forbids_is_listed(env: &TestEnv) {
     assert!(log.lines().all(|line| line.contains("--context=big --namespace=boxes")), "{log}");
 }
 
+/// What `codebridge exec` says when `kubectl run` refuses a pod, which is there all the same.
+fn refused(env: &TestEnv, text: &str) -> String {
+    let double = Double::new(
+        env,
+        &[
+            yes(),
+            policy(),
+            (
+                "run",
+                json!({ "err": format!("Error from server (Forbidden): pods \"x\" is forbidden: {text}\n"), "code": 1 }),
+            ),
+            ("get events", json!({ "out": "{\"items\":[]}" })),
+            ("get pod", pod(&json!({ "phase": "Pending" }))),
+            gone(),
+        ],
+    );
+    let said = double.exec(&[]);
+    double.assert_deleted();
+    said
+}
+
 fn a_quota_that_is_used_up_is_quoted(env: &TestEnv) {
-    let text = "Error from server (Forbidden): pods \"x\" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1\n";
-    let missing = "Error from server (NotFound): pods \"x\" not found\n";
-    let answers = [
-        yes(),
-        policy(),
-        ("run", json!({ "err": text, "code": 1 })),
-        ("get events", json!({ "out": "{\"items\":[]}" })),
-        ("get pod --ignore-not-found", json!({})),
-        ("get pod", json!({ "err": missing, "code": 1 })),
-        gone(),
-    ];
-    let (said, _) = exec(env, &answers, &[]);
+    let said = refused(env, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1");
     assert_says(&said, &["exceeded quota: few", "hint: ", "raise the quota"]);
+}
+
+fn what_admission_refuses_is_no_matter_of_rights(env: &TestEnv) {
+    for (text, hint) in [
+        ("failed quota: stated: must specify limits.cpu for: sandbox", "a CPU limit with --cpus"),
+        ("maximum memory usage per Container is 64Mi, but limit is 512Mi", "choose --memory and --cpus"),
+        ("violates PodSecurity \"restricted:latest\": runAsNonRoot != true", "restricted profile"),
+    ] {
+        let said = refused(env, text);
+        assert_says(&said, &["the cluster does not admit the pod", text, "hint: ", hint]);
+        assert!(!said.contains("permit"), "{said}");
+    }
 }
 
 /// A pod of this status, for which kubectl waits.
 fn waiting(env: &TestEnv, status: &Value) -> String {
-    let pod = json!({ "metadata": { "name": "p" }, "status": status }).to_string();
-    let answers = [
-        yes(),
-        policy(),
-        ("run", json!({ "hang": true })),
-        ("get pod --ignore-not-found", json!({})),
-        ("get pod", json!({ "out": pod })),
-        gone(),
-    ];
-    exec(env, &answers, &[]).0
+    let double = Double::new(
+        env,
+        &[yes(), policy(), ("run", json!({ "hang": true })), ("get pod", pod(status)), gone()],
+    );
+    let said = double.exec(&[]);
+    double.assert_deleted();
+    said
 }
 
 fn an_image_that_cannot_be_pulled_is_named(env: &TestEnv) {
@@ -132,7 +127,7 @@ fn a_pod_without_a_node_says_why(env: &TestEnv) {
     let condition =
         json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why });
     let said = waiting(env, &json!({ "phase": "Pending", "conditions": [condition] }));
-    assert_says(&said, &["no node takes pod p", why, "hint: ", "--memory"]);
+    assert_says(&said, &["no node takes pod codebridge-", why, "hint: ", "--memory"]);
 }
 
 fn a_kubectl_that_hangs_is_ended(env: &TestEnv) {
@@ -148,10 +143,12 @@ fn a_probe_that_reaches_the_network_refuses_the_cluster(env: &TestEnv) {
         yes(),
         policy(),
         ("run", json!({ "out": format!("codebridge{seen}\n") })),
-        ("get pod --ignore-not-found", json!({})),
+        ("get pod", pod(&json!({ "phase": "Running" }))),
         gone(),
     ];
-    let (said, _) = exec(env, &answers, &[]);
+    let double = Double::new(env, &answers);
+    let said = double.exec(&[]);
+    double.assert_deleted();
     assert_says(&said, &["not be cut off from the network", "the node at 10.0.0.1:22", "hint: "]);
 }
 
@@ -181,4 +178,26 @@ fn auto_never_picks_a_cluster(env: &TestEnv) {
     let (said, log) = exec(env, &[yes()], &["--runtime", "auto"]);
     assert_says(&said, &["no container runtime found (podman, docker, crun, runc)"]);
     assert_eq!(log, "");
+}
+
+fn doctor_names_a_missing_right_that_is_optional(env: &TestEnv) {
+    let no = json!({ "out": "no\n", "code": 1 });
+    let double = Double::new(env, &works_but(vec![("auth can-i list events", no)]));
+    let said = double.command(&["doctor"]).diagnosed();
+    assert_says(&said, &["this user may not list events, which is optional", "codebridge help kubernetes"]);
+    assert!(!said.contains("create networkpolicies"), "{said}");
+}
+
+fn a_policy_that_another_bridge_makes_counts(env: &TestEnv) {
+    let missing = "Error from server (NotFound): networkpolicies.networking.k8s.io \"codebridge-no-network\" not found\n";
+    let exists = "Error from server (AlreadyExists): error when creating \"STDIN\": networkpolicies.networking.k8s.io \"codebridge-no-network\" already exists\n";
+    let double = Double::new(
+        env,
+        &works_but(vec![
+            ("get networkpolicy", json!({ "err": missing, "code": 1 })),
+            ("create --filename=-", json!({ "err": exists, "code": 1 })),
+        ]),
+    );
+    let said = double.command(&["doctor"]).diagnosed();
+    assert_says(&said, &["the seccomp filter and the network policy hold"]);
 }

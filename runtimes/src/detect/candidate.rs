@@ -338,7 +338,8 @@ async fn verdict_on(
     }
     let AnyDriver::Kube(kube) = driver else { return (output == probe.expected).then_some(Ok(None)) };
     let seen = PodProbe::parse(output, &probe.expected)?;
-    Some(seen.walls(kube.ensure_policy().await, no_peer).map(Some))
+    let (has_policy, missing_rights) = tokio::join!(kube.ensure_policy(), kube.missing_rights());
+    Some(seen.walls(has_policy, no_peer).map(|walls| Some(Walls { missing_rights, ..walls })))
 }
 
 async fn run_probe(

@@ -1,17 +1,22 @@
 //! What this user may do in the cluster, and what a pod can reach there.
 
+use std::time::{Duration, Instant};
+
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::exec;
-use crate::messages::kube as messages;
+use crate::messages::{kube as messages, pod_status};
 use crate::plan::End;
 use crate::refusal::Refusal;
 
 use super::driver::KubeDriver;
 
-/// What sandboxes need: verb and resource. `codebridge help kubernetes` has the Role.
-const NEEDED: [(&str, &str, Option<&str>); 6] = [
+/// A verb, a resource, and a part of it.
+type Right = (&'static str, &'static str, Option<&'static str>);
+
+/// What sandboxes need. `codebridge help kubernetes` has the Role.
+const NEEDED: [Right; 6] = [
     ("create", "pods", None),
     ("get", "pods", None),
     ("list", "pods", None),
@@ -19,6 +24,12 @@ const NEEDED: [(&str, &str, Option<&str>); 6] = [
     ("delete", "pods", None),
     ("create", "pods", Some("attach")),
 ];
+/// What sandboxes do without: then nobody knows why a pod was deleted, or there is no network policy.
+const OPTIONAL: [Right; 2] =
+    [("list", "events", None), ("create", "networkpolicies.networking.k8s.io", None)];
+/// How long a node may take to report how a program has ended, and the pauses between questions.
+const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Addresses that are named in a message.
 const MOST_NAMED: usize = 8;
 
@@ -40,6 +51,9 @@ pub struct Walls {
     pub no_peer: Option<String>,
     /// What answered a pod without the filter.
     pub answered: Vec<String>,
+    /// The optional rights that this user does not have: verb and resource.
+    #[serde(default)]
+    pub missing_rights: Vec<String>,
 }
 
 /// What the probe in a pod says: one line of JSON after the expected output.
@@ -64,6 +78,8 @@ pub(crate) enum Look {
     /// This node has not taken it yet.
     Untaken(String),
     Trouble(Refusal),
+    /// Its program has ended.
+    Ended(Refusal),
     /// There is no such pod, or it is being deleted.
     Missing,
     /// The cluster did not say, for this reason.
@@ -88,16 +104,40 @@ impl PodProbe {
         }
         // Behind the profile nothing answers, whatever the network does.
         let policy = has_policy && before.is_empty() && !profile;
-        Ok(Walls { filter: true, profile, policy, tried: shown(tried), no_peer, answered: shown(before) })
+        let (tried, answered, missing_rights) = (shown(tried), shown(before), Vec::new());
+        Ok(Walls { filter: true, profile, policy, tried, no_peer, answered, missing_rights })
     }
+}
+
+/// What to do about a connection that broke, and about a pod that somebody deleted.
+const NO_CONNECTION: &str = "the next call starts a new pod; if that fails too, check with `kubectl get pods` that the API server answers";
+const DELETED: &str =
+    "the next call starts a new pod; `kubectl get events` may say who deleted this one, and why";
+
+fn lost(name: &str, how: &str, hint: &str) -> Refusal {
+    Refusal::PodLost { message: format!("pod {name} {how}"), hint: hint.into() }
 }
 
 impl KubeDriver {
     /// Checks that the context exists, the cluster answers, and this user may do what sandboxes need.
     pub(crate) async fn check_access(&self) -> Result<(), Refusal> {
-        let asked = NEEDED.map(|(verb, resource, part)| async move {
+        let missing = self.missing_of(&NEEDED).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let message = format!("this user may not {} in {}", missing.join(", "), self.namespace_in_words());
+        Err(Refusal::NotPermitted { message })
+    }
+
+    /// Returns the optional rights that this user does not have.
+    pub(crate) async fn missing_rights(&self) -> Vec<String> {
+        self.missing_of(&OPTIONAL).await.unwrap_or_default()
+    }
+
+    async fn missing_of(&self, rights: &[Right]) -> Result<Vec<String>, Refusal> {
+        let asked = rights.iter().map(|(verb, resource, part)| async move {
             let part = part.map(|part| format!("--subresource={part}"));
-            let words = ["auth", "can-i", verb, resource].map(String::from).into_iter().chain(part.clone());
+            let words = ["auth", "can-i", *verb, *resource].map(String::from).into_iter().chain(part.clone());
             let done = self.request(words).await;
             (format!("{verb} {resource}{}", part.map(|_| "/attach").unwrap_or_default()), done)
         });
@@ -115,11 +155,7 @@ impl KubeDriver {
                 }
             }
         }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let message = format!("this user may not {} in {}", missing.join(", "), self.namespace_in_words());
-        Err(Refusal::NotPermitted { message })
+        Ok(missing)
     }
 
     /// Looks at the pod of a sandbox. `patient` while it may still find a node.
@@ -133,11 +169,11 @@ impl KubeDriver {
             Look::Unknown(self.explain(end, &done.stderr_text()))
         };
         if done.status.success() {
-            let Some(pod) = messages::parse_pod(&done.stdout) else { return unknown() };
+            let Some(pod) = pod_status::parse_pod(&done.stdout) else { return unknown() };
             let fine = match () {
                 () if pod.is_ending() => Look::Missing,
                 () if pod.is_untaken() => Look::Untaken(pod.node()),
-                () => Look::Fine(pod.node()),
+                () => pod.exit().map_or_else(|| Look::Fine(pod.node()), Look::Ended),
             };
             return pod.trouble(patient).map_or(fine, Look::Trouble);
         }
@@ -147,20 +183,43 @@ impl KubeDriver {
     /// Returns why a pod does not answer that was asked in vain. A cluster may notice only after a minute that a node is lost.
     pub(crate) async fn why_silent(&self, name: &str) -> Refusal {
         match self.look(name, false).await {
-            Look::Trouble(refusal) => refusal,
+            Look::Trouble(refusal) | Look::Ended(refusal) => refusal,
             Look::Missing => self.why_deleted(name).await,
             Look::Fine(node) | Look::Untaken(node) => Refusal::NodeLost { node, pod: name.into() },
             Look::Unknown(refusal) => {
-                let message = format!("pod {name} does not answer, and the API server does not say why");
-                Refusal::Other { message: format!("{message}: {refusal}") }
+                let why = format!("does not answer, and the API server does not say why: {refusal}");
+                lost(name, &why, NO_CONNECTION)
             }
+        }
+    }
+
+    /// Returns why the connection to a pod is gone; `said` is what its client said last.
+    pub(crate) async fn why_gone(&self, name: &str, said: &str) -> Refusal {
+        let began = Instant::now();
+        loop {
+            return match self.look(name, false).await {
+                Look::Trouble(refusal) | Look::Ended(refusal) => refusal,
+                Look::Missing => self.why_deleted(name).await,
+                Look::Fine(_) | Look::Untaken(_) if began.elapsed() < REPORT_PATIENCE => {
+                    tokio::time::sleep(REPORT_PAUSE).await;
+                    continue;
+                }
+                Look::Fine(_) | Look::Untaken(_) => {
+                    let why = format!("runs, but the connection to it broke{}", exec::after_colon(said));
+                    lost(name, &why, NO_CONNECTION)
+                }
+                Look::Unknown(refusal) => {
+                    let why = format!("is out of reach, and the API server does not say why: {refusal}");
+                    lost(name, &why, NO_CONNECTION)
+                }
+            };
         }
     }
 
     /// Returns why a pod that was there is gone.
     pub(crate) async fn why_deleted(&self, name: &str) -> Refusal {
         let why = self.last_event(name).await.map(|why| format!(": {why}")).unwrap_or_default();
-        Refusal::Other { message: format!("pod {name} was deleted{why}") }
+        lost(name, &format!("was deleted{why}"), DELETED)
     }
 
     /// Returns why a pod that has a node does not start there, if the node says that it failed.
@@ -172,7 +231,7 @@ impl KubeDriver {
     async fn last_event(&self, name: &str) -> Option<String> {
         let of_pod = format!("--field-selector=involvedObject.name={name}");
         let events = self.request(["get", "events", &of_pod, "--output=json"]).await.ok()?;
-        messages::parse_last_event(&events.stdout)
+        pod_status::parse_last_event(&events.stdout)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::exec::{self, CommandLine, ExecError, Finished};
-use crate::messages::{kube as messages, unknown_refusal};
+use crate::messages::{kube as messages, pod_status, unknown_refusal};
 use crate::owner::INSTANCE_LABEL;
 use crate::plan::{End, HeldLimits, Mechanism, OwnedSandbox, Plan, PlanError, ReclaimError, ShareMechanism};
 use crate::refusal::Refusal;
@@ -127,13 +127,13 @@ impl KubeDriver {
     pub(crate) async fn is_gone(&self, name: &SandboxName) -> Result<bool, ExecError> {
         let words = ["get", "pod", name.as_str(), "--ignore-not-found", "--output=json"];
         let done = self.request(words).await?.success()?;
-        Ok(messages::parse_pod(&done.stdout).is_none_or(|pod| pod.is_ending()))
+        Ok(pod_status::parse_pod(&done.stdout).is_none_or(|pod| pod.is_ending()))
     }
 
     pub(crate) async fn list_owned(&self) -> Result<Vec<OwnedSandbox>, ExecError> {
         let selector = format!("--selector={INSTANCE_LABEL}");
         let done = self.request(["get", "pods", &selector, "--output=json"]).await?.success()?;
-        Ok(messages::parse_pods(&done.stdout))
+        Ok(pod_status::parse_pods(&done.stdout))
     }
 
     /// Returns the refusal for a client that could not connect to a running pod, and waits for what it prints in vain.

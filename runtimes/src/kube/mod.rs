@@ -5,8 +5,12 @@
 
 mod access;
 mod driver;
+#[cfg(test)]
+mod fuzz;
 mod manifest;
 mod policy;
+#[cfg(test)]
+mod restricted;
 
 pub use access::Walls;
 pub(crate) use access::{Look, PodProbe};

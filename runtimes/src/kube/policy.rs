@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::exec::ExecError;
+use crate::messages::kube::parse_exists;
 use crate::owner::INSTANCE_LABEL;
 
 use super::driver::KubeDriver;
@@ -27,10 +28,15 @@ impl KubeDriver {
             Ok(_) => self.create(&policy).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = &made {
-            tracing::info!(runtime = %self.id(), %error, "could not make the network policy of sandboxes");
+        match &made {
+            Ok(()) => true,
+            // Another bridge was faster, or this user may make it but not look at it.
+            Err(ExecError::Failed(failed)) if parse_exists(&failed.stderr_tail).is_some() => true,
+            Err(error) => {
+                tracing::info!(runtime = %self.id(), %error, "could not make the network policy of sandboxes");
+                false
+            }
         }
-        made.is_ok()
     }
 
     /// Removes the policy.

@@ -2,7 +2,7 @@
 
 use codebridge_fuzz::fuzz;
 
-use super::{engine, kube, machine, oci};
+use super::{engine, kube, machine, oci, pod_status};
 use crate::refusal::Refusal;
 
 /// Bytes of a refusal: the tail of a message, shown twice at most, and our own words.
@@ -35,6 +35,11 @@ fn engine_outputs_become_short_printable_refusals() {
         "runc run failed: ",
         "OCI runtime error: ",
         "error during connect: ",
+        "\"metadata\":{\"name\":",
+        "\"status\":{\"phase\":\"Running\"",
+        "\"containerStatuses\":[{\"state\":{\"terminated\":{\"reason\":",
+        "\"conditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\"",
+        "Error from server (Forbidden): ",
     ];
     fuzz("engine_outputs", &words, |bytes| {
         let text = String::from_utf8_lossy(bytes);
@@ -46,7 +51,7 @@ fn engine_outputs_become_short_printable_refusals() {
         if let Some((id, _)) = engine::parse_image(bytes) {
             assert!(!id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id:?}");
         }
-        let containers = engine::parse_containers(bytes).into_iter().chain(kube::parse_pods(bytes));
+        let containers = engine::parse_containers(bytes).into_iter().chain(pod_status::parse_pods(bytes));
         for container in containers {
             let name = container.name.as_str();
             assert!(name.starts_with("codebridge-") && !name.contains(['/', ' ', '\n']), "{name:?}");
@@ -54,10 +59,15 @@ fn engine_outputs_become_short_printable_refusals() {
         engine::parse_volumes(bytes);
         engine::parse_server_errors(&text);
         engine::parse_missing_container(bytes);
-        if let Some(event) = kube::parse_last_event(bytes) {
+        if let Some(event) = pod_status::parse_last_event(bytes) {
             assert!(!event.contains(char::is_control), "{event:?}");
         }
-        kube::parse_pod(bytes);
+        if let Some(pod) = pod_status::parse_pod(bytes) {
+            check(pod.trouble(true).as_ref());
+            check(pod.trouble(false).as_ref());
+            check(pod.exit().as_ref());
+            assert!(!pod.node().contains(char::is_control), "{:?}", pod.node());
+        }
         kube::parse_lost_attach(&text);
         machine::parse_list(bytes);
         machine::parse_plain_list(bytes);

@@ -1,14 +1,7 @@
-//! What kubectl, the API server and the status of a pod say.
-
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
+//! What kubectl and the API server say.
 
 use crate::exec;
-use crate::owner::Owner;
-use crate::plan::OwnedSandbox;
 use crate::refusal::Refusal;
-use crate::spec::SandboxName;
 
 use super::oci;
 
@@ -23,7 +16,8 @@ use super::oci;
 /// - ``Error from server (Forbidden): pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited:
 ///   pods=1``
 /// - ``Error from server (Forbidden): pods is forbidden: User "weak" cannot create resource "pods" in API group "" in the
-///   namespace "default"``, and what admission refuses: ``pods "x" is forbidden: violates PodSecurity "restricted:latest": …``
+///   namespace "default"``
+/// - whatever else admission refuses: see [`hint_for_admission`]
 /// - ``pod default/x terminated (StartError)`` and the message of the low-level runtime
 pub(crate) fn parse_refusal(text: &str, context: &str) -> Option<Refusal> {
     let text = without_log(text);
@@ -45,12 +39,41 @@ pub(crate) fn parse_refusal(text: &str, context: &str) -> Option<Refusal> {
         Some(Refusal::NotPermitted { message: format!("the cluster of '{context}' does not know this user") })
     } else if has("exceeded quota") || has("status unknown for quota") {
         Some(Refusal::NoRoom { message: after_server(&text) })
-    } else if has("(Forbidden)") {
+    } else if has("is forbidden: User \"") && has(" cannot ") {
         Some(Refusal::NotPermitted { message: after_server(&text) })
+    } else if has("(Forbidden)") || has("admission webhook \"") {
+        let message = after_server(&text);
+        let hint = hint_for_admission(&message).into();
+        Some(Refusal::NotAdmitted { message, hint })
     } else if has("Error from server (NotFound): namespaces") {
         Some(Refusal::UnknownConnection { message: after_server(&text) })
     } else {
         oci::parse_refusal(&text)
+    }
+}
+
+/// Returns what to do about a pod that admission refuses, by what follows ``Error from server (Forbidden): pods "x" is forbidden: ``:
+///
+/// - 1.20: ``failed quota: stated: must specify limits.cpu``; 1.32: ``failed quota: stated: must specify limits.cpu for: sandbox``
+/// - ``maximum memory usage per Container is 64Mi, but limit is 512Mi``, ``minimum cpu usage per Container is 100m, but request
+///   is 10m``, ``maximum cpu usage per Pod is 1.  No limit is specified``, ``cpu max limit to request ratio per Container is 2, but
+///   provided ratio is 100.000000``
+/// - ``violates PodSecurity "restricted:latest": runAsNonRoot != true (pod or container "sandbox" must set
+///   securityContext.runAsNonRoot=true)``; 1.20: ``PodSecurityPolicy: unable to admit pod: []``
+/// - ``no PriorityClass with name low was found``, ``pod rejected: RuntimeClass "gvisor" not found``
+/// - ``Error from server: admission webhook "rules.example.com" denied the request: no``
+fn hint_for_admission(message: &str) -> &'static str {
+    let has = |needle: &str| message.contains(needle);
+    if has("failed quota: ") && has("must specify") {
+        "a pod states its memory and a request of CPU, and a CPU limit with --cpus; a LimitRange of the namespace can set the rest"
+    } else if has(" usage per ") || has(" max limit to request ratio per ") {
+        "choose --memory and --cpus that the LimitRange allows: `kubectl describe limitrange` shows it; each pod requests 10m of CPU"
+    } else if has("violates PodSecurity") || has("PodSecurityPolicy") {
+        "pods meet the restricted profile as codebridge makes them: look at the file of --pod, and at what changes pods in the cluster"
+    } else if has("PriorityClass") || has("RuntimeClass") {
+        "correct the name in the file of --pod: `kubectl get priorityclasses,runtimeclasses` lists them"
+    } else {
+        "ask who manages the cluster: a rule for pods in this namespace refuses it"
     }
 }
 
@@ -83,230 +106,24 @@ pub(crate) fn parse_lost_attach(text: &str) -> Option<String> {
     text.contains("falling back to streaming logs").then(|| exec::tail(text.as_bytes()))
 }
 
+/// Returns whether an object that was to be created is there already: ``Error from server (AlreadyExists): error when creating
+/// "STDIN": networkpolicies.networking.k8s.io "x" already exists``.
+pub(crate) fn parse_exists(stderr: &str) -> Option<()> {
+    stderr.contains("Error from server (AlreadyExists): ").then_some(())
+}
+
 /// Returns whether the pod was not found: ``Error from server (NotFound): pods "x" not found``.
 pub(crate) fn parse_missing_pod(stderr: &[u8]) -> Option<()> {
     String::from_utf8_lossy(stderr).contains("Error from server (NotFound): pods ").then_some(())
 }
 
-/// What is known of a pod: <https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#PodStatus>.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct Pod {
-    #[serde(default)]
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default)]
-    node_name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    #[serde(default)]
-    phase: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    /// When the kubelet of its node took it.
-    start_time: Option<String>,
-    #[serde(default)]
-    conditions: Vec<Condition>,
-    #[serde(default)]
-    container_statuses: Vec<Container>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Condition {
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    status: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Container {
-    #[serde(default)]
-    image: String,
-    #[serde(default)]
-    state: State,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct State {
-    waiting: Option<Reason>,
-    terminated: Option<Reason>,
-    running: Option<serde::de::IgnoredAny>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Reason {
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Items<T> {
-    items: Vec<T>,
-}
-
-pub(crate) fn parse_pod(json: &[u8]) -> Option<Pod> {
-    serde_json::from_slice(json).ok()
-}
-
-/// Returns our pods of a list that are not being deleted.
-pub(crate) fn parse_pods(json: &[u8]) -> Vec<OwnedSandbox> {
-    let Ok(Items::<Pod> { items }) = serde_json::from_slice(json) else { return Vec::new() };
-    let owned = |pod: Pod| {
-        let name = SandboxName::try_from(pod.metadata.name).ok()?;
-        let owner = Owner::from_labels(&pod.metadata.annotations)?;
-        pod.metadata.deletion_timestamp.is_none().then_some(OwnedSandbox { name, owner })
-    };
-    items.into_iter().filter_map(owned).collect()
-}
-
-/// Returns what the last event says that is no step of an ordinary life.
-pub(crate) fn parse_last_event(json: &[u8]) -> Option<String> {
-    const ORDINARY: [&str; 6] = ["Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing"];
-    let Items::<Reason> { items } = serde_json::from_slice(json).ok()?;
-    let event = items.into_iter().rfind(|event| !ORDINARY.contains(&event.reason.as_str()))?;
-    Some(exec::visible_line(&format!("{}: {}", event.reason, event.message)))
-}
-
-/// States in which a container waits for something that does not come by itself.
-const STUCK: [&str; 5] = [
-    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ImageInspectError",
-    "CrashLoopBackOff",
-];
-const NO_IMAGE: [&str; 5] =
-    ["ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"];
-/// Why the cluster ended a pod, or did not start it on the node that it chose.
-const NO_ROOM: [&str; 6] = ["Evicted", "Preempting", "Preempted", "OutOfmemory", "OutOfcpu", "OutOfpods"];
-
-impl Pod {
-    /// Returns whether it has ended, or is being deleted.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Returns the node that it was given to, by a name fit to be shown.
-    pub(crate) fn node(&self) -> String {
-        exec::visible_line(&self.spec.node_name)
-    }
-
-    /// Returns whether it was given to a node that has not taken it yet. A node that works takes it at once.
-    pub(crate) fn is_untaken(&self) -> bool {
-        !self.spec.node_name.is_empty() && self.status.phase == "Pending" && self.status.start_time.is_none()
-    }
-
-    /// Returns why it does not run; None when nothing is known to be wrong. `patient` while a node may still be found for it, or
-    /// its image may still come.
-    pub(crate) fn trouble(&self, patient: bool) -> Option<Refusal> {
-        let Status { phase, reason, message, conditions, container_statuses, .. } = &self.status;
-        let pod = &self.metadata.name;
-        let line = |text: &str| exec::visible_line(text);
-        let disrupted = conditions.iter().find(|it| it.kind == "DisruptionTarget" && it.status == "True");
-        if let Some(it) = disrupted {
-            let message = format!("pod {pod} was ended: {}: {}", line(&it.reason), line(&it.message));
-            return Some(Refusal::NoRoom { message });
-        }
-        if !reason.is_empty() {
-            let message = format!("pod {pod} was ended: {}: {}", line(reason), line(message));
-            return Some(match NO_ROOM.contains(&reason.as_str()) {
-                true => Refusal::NoRoom { message },
-                false => Refusal::Other { message },
-            });
-        }
-        let unscheduled =
-            conditions.iter().find(|it| it.kind == "PodScheduled" && it.status == "False" && !patient);
-        if let Some(it) = unscheduled {
-            let message = format!("no node takes pod {pod}: {}", line(&it.message));
-            return Some(Refusal::NoRoom { message });
-        }
-        let container = container_statuses.first()?;
-        if let Some(waiting) = &container.state.waiting {
-            return self.trouble_of_waiting(container, waiting, patient);
-        }
-        if let Some(terminated) = &container.state.terminated {
-            return self.trouble_of_end(terminated);
-        }
-        let ready = conditions.iter().find(|it| it.kind == "Ready");
-        let lost = phase == "Running"
-            && container.state.running.is_some()
-            && ready.is_some_and(|it| it.status != "True" && it.reason != "ContainersNotReady");
-        lost.then(|| Refusal::NodeLost { node: self.node(), pod: line(pod) })
-    }
-
-    fn trouble_of_waiting(&self, container: &Container, waiting: &Reason, patient: bool) -> Option<Refusal> {
-        let (reason, image) = (waiting.reason.as_str(), exec::visible_line(&container.image));
-        // The first failure of a pull is tried again at once.
-        let may_come = patient && reason == "ErrImagePull";
-        if NO_IMAGE.contains(&reason) && !may_come {
-            let why = exec::tail(waiting.message.as_bytes());
-            let message = format!("the cluster cannot pull {image}: {reason}: {why}");
-            let hint =
-                "check the name, that nodes can reach its registry, and imagePullSecrets in --pod".into();
-            return Some(Refusal::ImageMissing { image, message, hint: Some(hint) });
-        }
-        STUCK.contains(&reason).then(|| {
-            oci::parse_refusal(&waiting.message).unwrap_or_else(|| {
-                let why = exec::tail(waiting.message.as_bytes());
-                Refusal::Other { message: format!("pod {}: {reason}: {why}", self.metadata.name) }
-            })
-        })
-    }
-
-    fn trouble_of_end(&self, end: &Reason) -> Option<Refusal> {
-        let pod = &self.metadata.name;
-        match end.reason.as_str() {
-            "Completed" | "" => None,
-            "OOMKilled" => {
-                let message = format!("pod {pod} was ended: OOMKilled: it needed more than its memory limit");
-                Some(Refusal::Other { message })
-            }
-            _ if end.message.is_empty() => None,
-            reason => Some(oci::parse_refusal(&end.message).unwrap_or_else(|| {
-                let why = exec::tail(end.message.as_bytes());
-                Refusal::Other { message: format!("pod {pod} ended: {reason}: {why}") }
-            })),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::RuntimeKind;
 
     fn refusal(text: &str) -> Refusal {
         parse_refusal(text, "big").unwrap_or_else(|| panic!("{text}"))
-    }
-
-    fn trouble(status: &str, patient: bool) -> Option<Refusal> {
-        let pod = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"nodeName":"n1"}},"status":{status}}}"#);
-        parse_pod(pod.as_bytes()).unwrap().trouble(patient)
     }
 
     #[test]
@@ -330,6 +147,13 @@ mod tests {
         assert_eq!(refusal(text), Refusal::NoRoom { message: message.into() });
         let text = "Error from server (Forbidden): pods is forbidden: User \"weak\" cannot create resource \"pods\" in API group \"\" in the namespace \"default\"";
         assert!(matches!(refusal(text), Refusal::NotPermitted { .. }));
+        // Not a matter of rights.
+        let text = "Error from server (Forbidden): pods \"x\" is forbidden: maximum memory usage per Container is 64Mi, but limit is 512Mi";
+        let Refusal::NotAdmitted { message, .. } = refusal(text) else { panic!() };
+        assert_eq!(
+            message,
+            "pods \"x\" is forbidden: maximum memory usage per Container is 64Mi, but limit is 512Mi"
+        );
         let text = "Error from server (NotFound): namespaces \"nosuch\" not found";
         assert!(matches!(refusal(text), Refusal::UnknownConnection { .. }));
         let text = "error: You must be logged in to the server (Unauthorized)";
@@ -337,80 +161,39 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_for_its_image_or_a_node_says_why() {
-        let pulling = r#"{"phase":"Pending","containerStatuses":[{"image":"nosuch.invalid/x:1","state":{"waiting":
-            {"reason":"ErrImagePull","message":"failed to resolve reference: no such host"}}}]}"#;
-        assert_eq!(trouble(pulling, true), None);
-        let Some(Refusal::ImageMissing { image, message, .. }) = trouble(pulling, false) else { panic!() };
-        assert_eq!(image, "nosuch.invalid/x:1");
-        assert!(message.contains("no such host"), "{message}");
-        let unscheduled = r#"{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False",
-            "reason":"Unschedulable","message":"0/1 nodes are available: 1 Insufficient memory."}]}"#;
-        assert_eq!(trouble(unscheduled, true), None);
-        let message = "no node takes pod p: 0/1 nodes are available: 1 Insufficient memory.";
-        assert_eq!(trouble(unscheduled, false), Some(Refusal::NoRoom { message: message.into() }));
-    }
-
-    #[test]
-    fn a_pod_that_was_ended_says_why() {
-        let evicted =
-            r#"{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}"#;
-        let message = "pod p was ended: Evicted: The node was low on resource: memory.";
-        assert_eq!(trouble(evicted, false), Some(Refusal::NoRoom { message: message.into() }));
-        let deadline = r#"{"phase":"Failed","reason":"DeadlineExceeded","message":"Pod was active on the node longer than the specified deadline"}"#;
-        assert!(matches!(trouble(deadline, false), Some(Refusal::Other { .. })));
-        let no_python = r#"{"phase":"Failed","containerStatuses":[{"image":"x","state":{"terminated":{"exitCode":128,
-            "reason":"StartError","message":"failed to create containerd task: exec: \"python3\": executable file not found in $PATH: unknown"}}}]}"#;
-        assert!(matches!(trouble(no_python, true), Some(Refusal::ProgramMissing { .. })));
-        let preempted = r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True",
-            "reason":"PreemptionByScheduler","message":"default-scheduler: preempting to accommodate a higher priority pod"}]}"#;
-        assert!(matches!(trouble(preempted, false), Some(Refusal::NoRoom { .. })));
-        let done = r#"{"phase":"Succeeded","containerStatuses":[{"image":"x","state":{"terminated":{"exitCode":0,"reason":"Completed"}}}]}"#;
-        assert_eq!(trouble(done, false), None);
-    }
-
-    #[test]
-    fn a_node_that_is_gone_is_named() {
-        let lost = r#"{"phase":"Running","conditions":[{"type":"Ready","status":"False"}],
-            "containerStatuses":[{"image":"x","state":{"running":{"startedAt":"2026-11-23T04:33:29Z"}}}]}"#;
-        assert_eq!(trouble(lost, false), Some(Refusal::NodeLost { node: "n1".into(), pod: "p".into() }));
-        assert_eq!(trouble(&lost.replace("False", "True"), false), None);
-    }
-
-    #[test]
-    fn a_pod_that_its_node_has_not_taken_is_known() {
-        let is_untaken = |node: &str, status: &str| {
-            let pod = format!(r#"{{"spec":{{"nodeName":"{node}"}},"status":{status}}}"#);
-            parse_pod(pod.as_bytes()).unwrap().is_untaken()
-        };
-        let (given, taken) =
-            (r#"{"phase":"Pending"}"#, r#"{"phase":"Pending","startTime":"2026-11-23T04:33:29Z"}"#);
-        assert!(is_untaken("n1", given));
-        assert!(!is_untaken("", given), "the scheduler has not chosen a node yet");
-        assert!(!is_untaken("n1", taken));
-        assert!(!is_untaken("n1", r#"{"phase":"Running"}"#));
-    }
-
-    #[test]
-    fn owners_are_read_from_annotations() {
-        let owner = Owner::this_process("abc".into());
-        let annotations = serde_json::to_string(&owner.labels()).unwrap();
-        let pod = |name: &str, rest: &str| {
-            format!(r#"{{"metadata":{{"name":"{name}","annotations":{annotations}{rest}}}}}"#)
-        };
-        let ending = pod("codebridge-abc-2", r#","deletionTimestamp":"2026-11-23T04:33:29Z""#);
-        let list = format!(r#"{{"items":[{},{ending},{}]}}"#, pod("codebridge-abc-1", ""), pod("other", ""));
-        let found = parse_pods(list.as_bytes());
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].name.as_str(), &found[0].owner), ("codebridge-abc-1", &owner));
-    }
-
-    #[test]
-    fn the_event_that_explains_an_end_is_found() {
-        let events = r#"{"items":[{"reason":"Scheduled","message":"a"},{"reason":"Preempted","message":"Preempted by x on node n1"},{"reason":"Killing","message":"b"}]}"#;
-        assert_eq!(
-            parse_last_event(events.as_bytes()).as_deref(),
-            Some("Preempted: Preempted by x on node n1")
-        );
+    fn what_admission_refuses_has_a_hint_that_fits() {
+        for (said, hint) in [
+            ("failed quota: stated: must specify limits.cpu", "--cpus"),
+            ("failed quota: stated: must specify limits.cpu for: sandbox", "--cpus"),
+            ("maximum memory usage per Container is 64Mi, but limit is 512Mi", "--memory"),
+            ("minimum cpu usage per Container is 100m, but request is 10m", "requests 10m"),
+            ("maximum cpu usage per Pod is 1.  No limit is specified", "--cpus"),
+            (
+                "cpu max limit to request ratio per Container is 2, but provided ratio is 100.000000",
+                "LimitRange",
+            ),
+            (
+                "violates PodSecurity \"restricted:latest\": runAsNonRoot != true (pod or container \"sandbox\" must set securityContext.runAsNonRoot=true)",
+                "restricted profile",
+            ),
+            ("PodSecurityPolicy: unable to admit pod: []", "restricted profile"),
+            ("no PriorityClass with name low was found", "priorityclasses"),
+            ("pod rejected: RuntimeClass \"gvisor\" not found", "runtimeclasses"),
+            (
+                "error looking up service account boxes/default: serviceaccount \"default\" not found",
+                "who manages",
+            ),
+        ] {
+            let refused = refusal(&format!("Error from server (Forbidden): pods \"x\" is forbidden: {said}"));
+            let shown = refused.to_string();
+            assert!(
+                shown.contains(said) && shown.starts_with("the cluster does not admit the pod: "),
+                "{shown}"
+            );
+            assert!(refused.hint(RuntimeKind::Kubernetes).contains(hint), "{said}");
+        }
+        let refused =
+            refusal("Error from server: admission webhook \"rules.example.com\" denied the request: no");
+        assert!(refused.hint(RuntimeKind::Kubernetes).contains("a rule for pods"), "{refused}");
     }
 }

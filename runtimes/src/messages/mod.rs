@@ -1,6 +1,7 @@
 //! What the programs of runtimes say, read by pure functions. Every parser quotes the messages that it knows, as captured from
 //! real programs: `oci` reads those of crun and runc, `engine` those of podman and docker, which also pass on the former,
-//! `machine` what podman says of its machines, `kube` what kubectl and the status of pods say.
+//! `machine` what podman says of its machines, `kube` what kubectl says, `pod_status` what a cluster
+//! knows of a pod.
 
 pub(crate) mod engine;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod fuzz;
 pub(crate) mod kube;
 pub(crate) mod machine;
 pub(crate) mod oci;
+pub(crate) mod pod_status;
 
 use crate::exec;
 use crate::plan::End;

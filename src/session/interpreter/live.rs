@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codebridge_runtimes::{End, Meter, Sandbox};
+use codebridge_runtimes::{End, Gone, Meter, Sandbox};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -134,17 +134,14 @@ impl Interpreter {
     pub(in crate::session) async fn lost_while_idle(&mut self, idle: Duration) -> Option<String> {
         let known = self.gone.take().or_else(|| self.loss_in_frames());
         let loss = match known {
+            Some(loss @ Loss::Vanished(_)) => self.sandbox.why_gone(None).await.map_or(loss, Loss::Explained),
             Some(loss) => loss,
             None if idle < LONG_SILENCE || self.is_there().await => return None,
-            None => Loss::Vanished(self.sandbox.why_silent().await),
+            None => Loss::Explained(self.sandbox.why_silent().await),
         };
-        if matches!(loss, Loss::Vanished(_))
-            && let Some(reason) = self.sandbox.why_gone().await
-        {
-            return Some(reason);
-        }
         let loss = self.explain_loss(loss);
-        Some(loss.describe(self.sandbox.held(), self.memory_limit))
+        let reason = loss.describe(self.sandbox.held(), self.memory_limit);
+        Some(loss.hint().map_or(reason.clone(), |hint| format!("{reason}; hint: {hint}")))
     }
 
     fn loss_in_frames(&mut self) -> Option<Loss> {
@@ -260,7 +257,7 @@ impl Interpreter {
                 // What came from the sandbox is read first.
                 reason = &mut connection_lost, if waiting.is_none() => break self.vanished(reason).await,
                 () = &mut unanswered, if waiting.is_none() => {
-                    break RunEnd::Lost(Loss::Vanished(self.sandbox.why_silent().await));
+                    break RunEnd::Lost(Loss::Explained(self.sandbox.why_silent().await));
                 }
                 () = cancel.cancelled(), if interrupt.is_none() => {
                     interrupt = Some(Interrupt::Cancel);
@@ -347,8 +344,8 @@ impl Interpreter {
         let is_silent = self.sandbox.can_fall_silent() && self.traffic.heard() == heard;
         RunEnd::Lost(match is_silent {
             true => {
-                let why = self.sandbox.why_silent().await;
-                Loss::Vanished(format!("the code ignored the interrupt, or {why}"))
+                let Gone { reason, hint } = self.sandbox.why_silent().await;
+                Loss::Explained(Gone { reason: format!("the code ignored the interrupt, or {reason}"), hint })
             }
             false => Loss::Stubborn,
         })
@@ -357,14 +354,15 @@ impl Interpreter {
     /// Returns how the process of the runtime ended, after the stream ended without a message from the supervisor.
     async fn vanished(&mut self, text: String) -> RunEnd {
         let ended = tokio::time::timeout(Duration::from_secs(2), self.sandbox.wait()).await;
-        let how = match ended {
-            Ok(Ok(End::Exited(code))) => format!("{text}; the runtime ended with status {code}"),
-            Ok(Ok(End::Signalled(signal))) => format!("{text}; the runtime was ended by signal {signal}"),
-            _ => text,
-        };
-        if let Some(reason) = self.sandbox.why_gone().await {
-            return RunEnd::Lost(Loss::Vanished(reason));
+        let end = ended.ok().and_then(Result::ok);
+        if let Some(gone) = self.sandbox.why_gone(end).await {
+            return RunEnd::Lost(Loss::Explained(gone));
         }
+        let how = match end {
+            Some(End::Exited(code)) => format!("{text}; the runtime ended with status {code}"),
+            Some(End::Signalled(signal)) => format!("{text}; the runtime was ended by signal {signal}"),
+            None => text,
+        };
         RunEnd::Lost(Loss::Vanished(self.sandbox.with_messages(&how)))
     }
 }

@@ -1,6 +1,6 @@
 //! Why an interpreter is gone, and how the user reads it.
 
-use codebridge_runtimes::{HeldLimits, Mechanism};
+use codebridge_runtimes::{Gone, HeldLimits, Mechanism};
 
 use crate::session::frames::InterpreterEnd;
 
@@ -13,6 +13,8 @@ pub(super) enum Loss {
     Ended(InterpreterEnd),
     /// The sandbox ended without a message.
     Vanished(String),
+    /// The cluster that ran it knows why it is gone.
+    Explained(Gone),
     /// It sent frames that no interpreter of ours sends.
     Forged(String),
     /// It ignored an interrupt.
@@ -41,6 +43,14 @@ impl Loss {
         }
     }
 
+    /// Returns what to do about it, where its runtime knows that.
+    pub(super) fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Explained(gone) => gone.hint.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Returns the reason in a few words; `memory` is the memory limit in bytes.
     pub(super) fn describe(&self, limits: HeldLimits, memory: u64) -> String {
         let mebibytes = memory >> 20;
@@ -59,7 +69,7 @@ impl Loss {
             Self::Ended(InterpreterEnd { exit, .. }) => {
                 format!("the code ended its interpreter with exit status {}", exit.unwrap_or(0))
             }
-            Self::Vanished(text) => text.clone(),
+            Self::Vanished(text) | Self::Explained(Gone { reason: text, .. }) => text.clone(),
             Self::Forged(text) => format!("{text}; the sandbox was ended"),
             Self::Stubborn => "the code ignored the interrupt".into(),
         }

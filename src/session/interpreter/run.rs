@@ -271,6 +271,10 @@ impl RunInProgress {
             RunEnd::Lost(loss) => Some(loss.describe(words.held, words.memory)),
             RunEnd::Done { .. } => None,
         };
+        let hint = match &end {
+            RunEnd::Lost(loss) => loss.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default(),
+            RunEnd::Done { .. } => String::new(),
+        };
         let out_of_memory = matches!(&end, RunEnd::Lost(loss) if loss.is_of_memory(words.held));
         let (status, failure, exit_code, error) = match interrupt {
             Some(interrupt) => {
@@ -282,6 +286,7 @@ impl RunInProgress {
                 end.describe(error)
             }
         };
+        let error = error.map(|error| format!("{error}{hint}"));
         let notices = self.notices;
         let outcome = RunOutcome {
             run_id,

@@ -42,6 +42,11 @@ impl Kind {
         }
     }
 
+    /// Whether the output of a sandbox passes through others: its monitor and its client, which may be lost without it.
+    pub(crate) fn carries_streams(self) -> bool {
+        !matches!(self, Self::Crun | Self::Runc)
+    }
+
     /// Whether it is an engine with images and containers of its own, not a low-level runtime.
     pub(crate) fn is_engine(self) -> bool {
         matches!(self, Self::Podman | Self::Docker)

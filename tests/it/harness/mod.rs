@@ -6,6 +6,7 @@ pub(crate) mod engines;
 pub(crate) mod env;
 pub(crate) mod fake;
 pub(crate) mod fake_docker;
+pub(crate) mod fake_kubectl;
 pub(crate) mod fake_machine;
 pub(crate) mod host;
 pub(crate) mod http;

@@ -1,0 +1,190 @@
+//! Pods that end in the middle of a run, and kubectl that hangs, with a kubectl that answers from a table: each end names the
+//! pod, the reason and the way out, comes in bounded time, and forgets nothing. `tests/cluster` has the real ones.
+
+use std::time::{Duration, Instant};
+
+use codebridge_runtimes::Owner;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::fake_kubectl::{Double, pod, works, works_but};
+use crate::harness::host::{REMOVAL, instance_of};
+use crate::harness::{Suite, TestEnv, eventually};
+use crate::pods::assert_says;
+use crate::{python, tests};
+
+pub(crate) fn register(suite: &mut Suite) {
+    suite.once(
+        "pod_losses",
+        tests![
+            a_session_that_the_cluster_ends_names_the_pod_the_reason_and_what_to_do,
+            a_kubectl_that_hangs_in_mid_run_ends_the_run_with_the_pods_name,
+            a_delete_that_hangs_forgets_nothing,
+            a_list_that_hangs_is_no_empty_list,
+            the_next_bridge_deletes_the_pods_of_dead_bridges_and_no_others,
+            reap_deletes_the_pods_of_dead_bridges_and_no_others,
+        ],
+    );
+}
+
+/// Longer than a command of kubectl is waited for, and tried again.
+const BOUND: Duration = Duration::from_secs(100);
+
+const SLEEP: &str = python!("sleep", "ready");
+
+fn a_session_that_the_cluster_ends_names_the_pod_the_reason_and_what_to_do(env: &TestEnv) {
+    let ended = |reason: &str, message: &str| {
+        pod(&json!({ "phase": "Failed", "reason": reason, "message": message }))
+    };
+    let preempted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+        "message": "preempting to accommodate a higher priority pod" });
+    let missing = json!({ "err": "Error from server (NotFound): pods \"{name}\" not found\n", "code": 1 });
+    let down =
+        "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?\n";
+    let event = json!({ "items": [{ "reason": "TaintManagerEviction", "message": "Marking for deletion" }] });
+    let cases: [(&str, Vec<(&'static str, Value)>, &[&str]); 6] = [
+        (
+            "evicted",
+            vec![("get pod", ended("Evicted", "The node was low on resource: memory."))],
+            &["was ended: Evicted: The node was low on resource: memory.", "write less to /tmp"],
+        ),
+        (
+            "old",
+            vec![(
+                "get pod",
+                ended("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
+            )],
+            &["was ended: DeadlineExceeded", "a pod ends after a day"],
+        ),
+        (
+            "preempted",
+            vec![("get pod", pod(&json!({ "phase": "Running", "conditions": [preempted] })))],
+            &["was ended: PreemptionByScheduler: preempting to accommodate", "priorityClassName"],
+        ),
+        (
+            "deleted",
+            vec![
+                ("get pod --output=json --ignore-not-found", json!({})),
+                ("get pod", missing),
+                ("get events", json!({ "out": event.to_string() })),
+            ],
+            &["was deleted: TaintManagerEviction: Marking for deletion", "kubectl get events"],
+        ),
+        (
+            "restarted",
+            Vec::new(),
+            &["runs, but the connection to it broke: error: unexpected EOF", "kubectl get pods"],
+        ),
+        (
+            "down",
+            vec![("get pod", json!({ "err": down, "code": 1 }))],
+            &[
+                "is out of reach, and the API server does not say why",
+                "does not answer at 10.0.0.1:6443",
+                "kubectl get pods",
+            ],
+        ),
+    ];
+    let double = Double::new(env, &works());
+    let bridge = double.bridge().start();
+    for (session, answers, parts) in cases {
+        let call = bridge.start_until_ready(session, SLEEP, json!({ "timeout": 100 }));
+        double.answer(&works_but(answers));
+        double.happens("error: unexpected EOF");
+        let outcome = call.outcome().expect("error").noting("has ended");
+        assert_says(outcome.error(), parts);
+        assert_says(outcome.error(), &["pod codebridge-", "\nhint: the next call starts a new pod"]);
+        double.happens("");
+        double.answer(&works());
+        assert_eq!(bridge.run_in(session, "40 + 2").noting("is new").ok(), "42");
+    }
+    bridge.close();
+}
+
+fn a_kubectl_that_hangs_in_mid_run_ends_the_run_with_the_pods_name(env: &TestEnv) {
+    let double = Double::new(env, &works());
+    let bridge = double.bridge().start();
+    let call = bridge.start_until_ready("main", SLEEP, json!({ "timeout": 200 }));
+    double.answer(&works_but(vec![("get pod", json!({ "hang": true }))]));
+    double.happens("silence");
+    let outcome = call.outcome().within(BOUND).expect("error").noting("has ended");
+    let parts = ["pod codebridge-", "does not answer, and the API server does not say why", "hint: "];
+    assert_says(outcome.error(), &parts);
+    double.happens("");
+    double.answer(&works());
+    assert_eq!(bridge.run("40 + 2").noting("is new").ok(), "42");
+    bridge.close();
+    double.assert_deleted();
+}
+
+fn a_delete_that_hangs_forgets_nothing(env: &TestEnv) {
+    let double = Double::new(env, &works());
+    let bridge = double.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    let (_, folder) = instance_of(env, bridge.pid()).unwrap();
+    double.answer(&works_but(vec![("delete pod", json!({ "hang": true }))]));
+    let began = Instant::now();
+    bridge.signal(Signal::TERM);
+    let _ = bridge.wait(BOUND);
+    assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
+    let name = double.pods("run").pop_last().unwrap();
+    assert!(folder.join(format!("sandboxes/codebridge-{name}.json")).exists(), "{}", double.log());
+    let said = double.command(&["reap"]);
+    assert_eq!(said.code(), Some(70), "{said}");
+    assert_says(
+        &said.stderr,
+        &[&format!("could not remove sandbox 'codebridge-{name}'"), "delete pod", "hint: "],
+    );
+    double.answer(&works());
+    assert_says(&double.command(&["reap"]).ok(), &[&format!("removed codebridge-{name}")]);
+    assert!(!folder.exists());
+}
+
+fn a_list_that_hangs_is_no_empty_list(env: &TestEnv) {
+    let double = Double::new(env, &works_but(vec![("get pods --output=json", json!({ "hang": true }))]));
+    for command in ["ps", "reap"] {
+        let began = Instant::now();
+        let said = double.command(&[command]);
+        assert_eq!(said.code(), Some(70), "{command}: {said}");
+        let parts =
+            ["could not list the sandboxes of kubernetes:big/boxes", "get pods", "hint: `codebridge doctor"];
+        assert_says(&said.stderr, &parts);
+        assert!(began.elapsed() < BOUND, "{command}: {:?}", began.elapsed());
+    }
+}
+
+/// A kubectl that lists a pod of a bridge that has ended, and one of a bridge that runs.
+fn with_pods_of_others(env: &TestEnv) -> Double<'_> {
+    let alive = Owner::this_process("alive".into());
+    // No process has this id.
+    let dead = Owner { pid: u32::MAX >> 1, instance: "dead".into(), ..alive.clone() };
+    let pod =
+        |name: &str, owner: &Owner| json!({ "metadata": { "name": name, "annotations": owner.labels() } });
+    let items = [pod("codebridge-dead-1", &dead), pod("codebridge-alive-1", &alive)];
+    Double::new(
+        env,
+        &works_but(vec![("get pods --output=json", json!({ "out": json!({ "items": items }).to_string() }))]),
+    )
+}
+
+fn reap_deletes_the_pods_of_dead_bridges_and_no_others(env: &TestEnv) {
+    let double = with_pods_of_others(env);
+    let said = double.command(&["reap"]).ok();
+    assert_eq!(said.trim(), "removed codebridge-dead-1");
+    assert_eq!(double.log().matches(" delete pod ").count(), 1, "{}", double.log());
+    assert_eq!(double.pods("delete pod"), ["dead-1".to_owned()].into());
+}
+
+fn the_next_bridge_deletes_the_pods_of_dead_bridges_and_no_others(env: &TestEnv) {
+    let double = with_pods_of_others(env);
+    let bridge = double.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    eventually("the dead bridge's pod is deleted", REMOVAL, || {
+        double.pods("delete pod").contains("dead-1").then_some(())
+    });
+    bridge.close();
+    let of_others = |name: &String| name.starts_with("dead-") || name.starts_with("alive-");
+    let deleted: Vec<String> = double.pods("delete pod").into_iter().filter(of_others).collect();
+    assert_eq!(deleted, ["dead-1"]);
+    assert_eq!(double.log().matches(" delete pod codebridge-dead-1 ").count(), 1, "{}", double.log());
+}
