@@ -237,6 +237,34 @@ def show_thread_failures(threading):
     threading.excepthook = excepthook
 
 
+def report_rich_bars(progress):
+    """Reports the bars of rich as progress: where there is no terminal, it prints them only when they end."""
+    kind = progress.Progress
+    render = kind.get_renderable
+
+    def get_renderable(self):
+        try:
+            if not self.console.is_terminal or self.console.is_dumb_terminal:
+                report_bar(self, progress.Text.from_markup)
+        except Exception:
+            # It is a convenience; in a child process there is nobody to report to.
+            pass
+        return render(self)
+
+    get_renderable.__doc__ = render.__doc__
+    kind.get_renderable = get_renderable
+
+
+def report_bar(bars, parse):
+    """Reports the first bar that has not ended, else the last one, if it has changed."""
+    tasks = [task for task in bars.tasks if task.visible]
+    task = next((task for task in tasks if not task.finished), tasks[-1])
+    state = {"done": task.completed, "total": task.total, "message": parse(task.description).plain}
+    if vars(bars).get("_reported") != state:
+        bars._reported = state
+        guest.part("questions").ask("progress", state)
+
+
 def flush_c(ctypes):
     """Flushes the buffers of C code that prints. They can be reached when ctypes is imported, as numpy does."""
     try:
@@ -258,5 +286,6 @@ ADJUSTMENTS = {
     "threading": show_thread_failures,
     "matplotlib.backends.backend_agg": lambda module: guest.part("display").adjust_agg(module),
     "plotly.basedatatypes": lambda module: guest.part("display").adjust_plotly(module),
+    "rich.progress": report_rich_bars,
     "IPython.core.display_functions": lambda module: guest.part("display").adjust_ipython(module),
 }

@@ -21,7 +21,7 @@ WATCHED_IMPORTS = {
     "linecache", "inspect", "warnings", "multiprocessing.context", "multiprocessing.connection",
     "multiprocessing.spawn", "multiprocessing.pool",
     "matplotlib", "matplotlib.backends.backend_agg", "IPython.core.display_functions",
-    "plotly.basedatatypes", "asyncio.events",
+    "plotly.basedatatypes", "asyncio.events", "rich.progress",
 }
 if sys.version_info < (3, 13):
     WATCHED_IMPORTS.add("threading")

@@ -232,3 +232,38 @@ impl Users {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::session::{Caller, RunRequest};
+    use crate::settings::{RawSettings, Settings};
+
+    #[tokio::test]
+    async fn a_user_with_a_run_in_the_background_keeps_the_workspace() {
+        let state = tempfile::tempdir().unwrap();
+        let environment = [("MCP_BRIDGE_STATE_DIR".into(), state.path().into())].into();
+        let settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
+        let bridge = Arc::new(Bridge::new(settings, environment));
+        let (quotas, counts) = (Quotas::of(&bridge.settings), Arc::default());
+        let user = User::new(&bridge, &"alice".parse().unwrap(), &quotas, &counts, false);
+        *lock(&user.last_used) = Instant::now().checked_sub(IDLE).unwrap();
+        assert!(user.is_idle().await);
+        let request = RunRequest {
+            code: "1".into(),
+            servers: Vec::new(),
+            timeout: IDLE,
+            session: "main".into(),
+            clamped: None,
+        };
+        let caller = Caller::without_answers(mpsc::channel(1).0, CancellationToken::new());
+        let mut start = pin!(user.workspace.sessions.start_and_then(request, caller, |_| ()));
+        assert!(start.as_mut().now_or_never().is_none(), "it has ended");
+        assert!(!user.is_idle().await);
+    }
+}

@@ -9,7 +9,7 @@ use rmcp::service::{RequestContext, ServiceError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::session::Progress;
+use crate::session::{OutputStream, Progress, Rewritten};
 
 /// At most one notification in this time.
 const PACE: Duration = Duration::from_millis(100);
@@ -82,8 +82,8 @@ pub(super) async fn forward_progress<T>(
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     line: String,
-    /// The beginning of an unfinished line, as far as it is shown.
-    unfinished: Vec<u8>,
+    stdout: Rewritten,
+    stderr: Rewritten,
     changed: bool,
     /// The last progress of a server, until it is sent.
     of_server: Option<String>,
@@ -98,7 +98,7 @@ impl Latest {
                 self.set(what);
             }
             Progress::Running => self.set("running".to_owned()),
-            Progress::Output(_, bytes) => self.take_in_output(&bytes),
+            Progress::Output(stream, bytes) => self.take_in_output(stream, &bytes),
             Progress::Reported(what) => self.set(what),
             Progress::Displayed(..) => {}
         }
@@ -109,36 +109,22 @@ impl Latest {
         self.line = line;
     }
 
-    /// A carriage return also ends a line: progress bars use it.
-    fn take_in_output(&mut self, bytes: &[u8]) {
-        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
-        let Some(end) = bytes.iter().rposition(is_end) else { return self.extend_unfinished(bytes) };
-        let mut ended = bytes[..end].rsplit(is_end).peekable();
-        while let Some(line) = ended.next() {
-            if ended.peek().is_none() {
-                self.extend_unfinished(line);
-                self.show_unfinished();
-            } else if !line.trim_ascii().is_empty() {
-                self.unfinished.clear();
-                self.extend_unfinished(line);
-                self.show_unfinished();
-                break;
-            }
-        }
-        self.unfinished.clear();
-        self.extend_unfinished(&bytes[end + 1..]);
-    }
-
-    fn extend_unfinished(&mut self, bytes: &[u8]) {
-        // A character has at most four bytes.
-        let room = (4 * LONGEST_MESSAGE).saturating_sub(self.unfinished.len());
-        self.unfinished.extend_from_slice(&bytes[..room.min(bytes.len())]);
-    }
-
-    fn show_unfinished(&mut self) {
-        let text = String::from_utf8_lossy(&self.unfinished);
-        let line: String = text.trim().chars().take(LONGEST_MESSAGE).collect();
-        if !line.is_empty() {
+    /// Takes the last line that has ended, or what progress bars show.
+    fn take_in_output(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let output = match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr | OutputStream::Traceback => &mut self.stderr,
+        };
+        let shown = output.push(bytes);
+        let progress = output.progress();
+        let last = shown.rsplit(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+        let line = progress.or_else(|| {
+            // A character has at most four bytes.
+            let line = last?.trim_ascii();
+            let text = String::from_utf8_lossy(&line[..line.len().min(4 * LONGEST_MESSAGE)]);
+            Some(text.chars().take(LONGEST_MESSAGE).collect())
+        });
+        if let Some(line) = line {
             self.set(line);
         }
     }
@@ -158,7 +144,6 @@ impl Latest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::OutputStream;
 
     fn after(pieces: &[&str]) -> String {
         let mut latest = Latest::default();
@@ -175,25 +160,21 @@ mod tests {
         assert_eq!(after(&["one\ntwo\nthr"]), "two");
         assert_eq!(after(&["one\ntw", "o\n"]), "two");
         assert_eq!(after(&["o", "n", "e", "\n", "\n \n"]), "one");
-        assert_eq!(after(&["10%\r20%\r30%"]), "20%");
+        assert_eq!(after(&["10%\r20%\r30%"]), "30%");
+        assert_eq!(after(&["\x1b[?25l\r\x1b[2Kone \x1b[90m━━\x1b[0m 5%"]), "one ━━ 5%");
         assert_eq!(after(&["  padded  \n"]), "padded");
         assert_eq!(after(&["one\n\n\n", "\n"]), "one");
     }
 
     #[test]
-    fn a_long_line_is_shown_in_part_and_kept_in_part() {
+    fn a_long_line_is_shown_in_part() {
         assert_eq!(after(&["ä".repeat(5000).as_str(), "\n"]), "ä".repeat(LONGEST_MESSAGE));
-        let mut latest = Latest::default();
-        for _ in 0..1000 {
-            latest.take_in_output(&[b'x'; 1000]);
-        }
-        assert!(latest.unfinished.len() <= 4 * LONGEST_MESSAGE);
     }
 
     #[test]
     fn bytes_that_are_not_utf_8_are_replaced() {
         let mut latest = Latest::default();
-        latest.take_in_output(b"a\xffb\n");
+        latest.take_in_output(OutputStream::Stderr, b"a\xffb\n");
         assert_eq!(latest.message(), "a\u{fffd}b");
     }
 

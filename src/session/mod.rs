@@ -38,6 +38,6 @@ pub use call::{
 };
 pub use launch::{Launcher, cache_dir};
 pub use listed::ListedSession;
-pub use output::whole_characters;
+pub use output::{Rewritten, whole_characters};
 pub use recording::outcome_name;
 pub use sessions::Sessions;

@@ -1,14 +1,19 @@
 //! Code in the background: it goes on while nobody waits for it, and looks show what is new.
 
+use std::thread;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use crate::console::{Browser, News};
 use crate::harness::bridge::Bridge;
 use crate::harness::matrix::Kind;
 use crate::harness::outcome::Outcome;
 use crate::harness::{Runtime, Suite, TestEnv, eventually};
+use crate::installs::WithUv;
 use crate::policy::{choose, with_forms, write_policy};
 use crate::server_access::{define, fake};
-use crate::tests;
+use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
     suite.each_runtime("background", tests![a_run_goes_on_without_its_call_and_is_looked_at_by_its_number]);
@@ -22,6 +27,9 @@ pub(crate) fn register(suite: &mut Suite) {
             a_stopped_run_keeps_its_variables,
             pictures_end_a_look_and_are_shown_once,
             progress_bars_are_one_line,
+            bars_of_tqdm_and_rich_are_progress_and_one_line_each,
+            new_progress_ends_a_look,
+            a_client_that_comes_back_over_http_finds_its_run,
             a_cancelled_look_loses_nothing,
             a_question_waits_for_a_look,
             a_run_may_take_longer_than_a_call,
@@ -186,6 +194,113 @@ await runtime.progress(4.5)
     assert!(seen.text.contains(": 3/10 fi\u{fffd}les"), "{seen}");
     let _ = stop(&bridge, run);
     bridge.close();
+}
+
+/// What `codebridge runs --json` lists of a user of a bridge that listens.
+fn listed(env: &TestEnv, user: &str) -> Vec<Value> {
+    let folder = env.home().join("MCPs/principals").join(user);
+    let list = env.bridge().var("MCP_BRIDGE_STATE_DIR", folder).args(&["runs", "--json"]);
+    serde_json::from_str(&list.command().run(env.guard()).ok()).unwrap()
+}
+
+/// Code with bars named `ready`, and how many lines stay of them.
+const BARS: [(&str, &str, usize); 4] = [
+    ("tqdm", python!("bars", "tqdm"), 1),
+    ("nested", python!("bars", "tqdm_in_tqdm"), 1),
+    ("rich", python!("bars", "rich"), 1),
+    ("terminal", python!("bars", "rich_for_a_terminal"), 4),
+];
+
+fn bars_of_tqdm_and_rich_are_progress_and_one_line_each(env: &TestEnv) {
+    let token = env.token(&["alice", "--scope", "mcp,console"]);
+    let http = env.bridge().online().var("MCP_BRIDGE_WITH", "tqdm,rich").listen();
+    let (alice, browser) = (http.client(&token), Browser::signed_in(&http, &token));
+    let steps = python!("bars", "steps");
+    for (session, bars, lines) in BARS {
+        let arguments = json!({ "code": format!("{steps}\n{bars}"), "session": session });
+        let params =
+            json!({ "name": "run_python", "arguments": arguments, "_meta": { "progressToken": session } });
+        let mut messages = alice.request("tools/call", params);
+        let outcome = Outcome::parse(&messages.pop().unwrap()["result"], Duration::ZERO).expect("success");
+        let printed = format!("{}\n{}", outcome.stdout(), outcome.stderr());
+        let printed: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(printed.len(), lines, "{session}: {printed:?}");
+        assert!(printed.iter().any(|line| line.contains("ready") && line.contains("100%")), "{printed:?}");
+        let texts = messages.iter().filter_map(|message| message["params"]["message"].as_str());
+        let bars: Vec<&str> = texts.filter(|text| text.contains("ready")).collect();
+        assert!(!bars.is_empty(), "{session}: {messages:?}");
+        assert!(!bars.iter().any(|text| text.contains(['\x1b', '\u{fffd}', '\r'])), "{session}: {bars:?}");
+    }
+    let runs = BARS.map(|(session, bars, _)| {
+        let code = format!("stands_still = True\n{steps}\n{bars}");
+        number(&alice.call(json!({ "code": code, "session": session, "background": true })))
+    });
+    let look = |run: &u64| alice.call(json!({ "run": run, "timeout": 60 }));
+    let looks: Vec<Outcome> = thread::scope(|scope| {
+        let looks: Vec<_> = runs.iter().map(|run| scope.spawn(move || look(run))).collect();
+        looks.into_iter().map(|look| look.join().unwrap()).collect()
+    });
+    for (seen, (session, ..)) in looks.iter().zip(BARS) {
+        let now = seen.text.lines().next().unwrap();
+        assert!(now.contains("ready") && (now.contains("4/8") || now.contains(" 50%")), "{session}: {seen}");
+        assert!(seen.status() == "running" && seen.stderr().is_empty(), "{session}: {seen}");
+        assert!(!seen.stdout().contains("ready"), "{session}: {seen}");
+    }
+    let listed = listed(env, "alice");
+    let progress: Vec<&str> = listed.iter().filter_map(|run| run["progress"].as_str()).collect();
+    assert_eq!(
+        progress.iter().filter(|progress| progress.contains("ready")).count(),
+        runs.len(),
+        "{listed:?}"
+    );
+    let code = "[run['progress'] for run in runtime.runs() if 'ready' in str(run['progress'])]";
+    assert_eq!(alice.call(json!({ "code": code, "session": "other" })).ok().matches("ready").count(), 4);
+    let mut news = News::open(&browser, "page=now");
+    assert!(news.wait_for("ready:  50%") && news.wait_for("4/8 ready"), "{}", news.text);
+    for run in runs {
+        assert_eq!(alice.call(json!({ "run": run, "stop": true })).status(), "cancelled");
+    }
+}
+
+fn new_progress_ends_a_look(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let code = "import time\nfor n in range(600):\n    runtime.progress(n, 600)\n    time.sleep(0.5)";
+    let run = number(&start(&bridge, "main", code));
+    let step = |seen: &Outcome| -> u32 {
+        assert_eq!(seen.status(), "running", "{seen}");
+        let (_, progress) = seen.text.lines().next().unwrap().split_once(" s: ").unwrap();
+        progress.strip_suffix("/600").unwrap().parse().unwrap()
+    };
+    let first = look(&bridge, run, 60).within(Duration::from_secs(30));
+    let second = look(&bridge, run, 60).within(Duration::from_secs(30));
+    assert!(first.elapsed >= Duration::from_secs(4), "progress ends a look at once: {first}");
+    assert!(step(&second) > step(&first), "{first}\n{second}");
+    let _ = stop(&bridge, run);
+    bridge.close();
+}
+
+fn a_client_that_comes_back_over_http_finds_its_run(env: &TestEnv) {
+    let (token, other) = (env.token(&["alice"]), env.token(&["bob"]));
+    let http = env.bridge().listen();
+    let before = http.client(&token);
+    let run = number(&before.call(json!({ "code": format!("x = 1{WAIT}"), "background": true })));
+    let bearer = format!("Bearer {token}");
+    let session = before.session.lock().unwrap().clone().unwrap();
+    let headers = [("Authorization", bearer.as_str()), ("Mcp-Session-Id", &session)];
+    assert!(http.send("DELETE", "/mcp", &headers, "").status < 300);
+    let after = http.client(&token);
+    let runs = "[(run['run'], run['session'], run['status']) for run in runtime.runs()]";
+    let found = after.call(json!({ "code": runs, "session": "other" })).ok();
+    assert_eq!(found, format!("[({run}, 'main', 'running')]"));
+    let listed_run = &listed(env, "alice")[0];
+    assert!(listed_run["run"].as_str().unwrap().ends_with(&format!("-{run}")), "{listed_run}");
+    assert_eq!(listed_run["status"], "running");
+    let seen = after.call(json!({ "run": run, "timeout": 1 }));
+    assert!(seen.status() == "running" && seen.stdout() == "begun", "{seen}");
+    assert_eq!(after.call(json!({ "run": run, "stop": true })).status(), "cancelled");
+    assert_eq!(after.run("x").ok(), "1");
+    let of_bob = http.client(&other).call(json!({ "run": run }));
+    assert!(of_bob.text.contains("there is no run"), "{of_bob}");
 }
 
 fn a_cancelled_look_loses_nothing(env: &TestEnv) {

@@ -65,7 +65,10 @@ fn the_server_answers_at_once_without_a_runtime_and_without_a_home(env: &TestEnv
 fn both_eras_of_the_protocol_are_spoken(env: &TestEnv) {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", LATEST_WITH_INITIALIZE] {
         let bridge = bare(env).spawn();
-        assert_eq!(bridge.initialize(version)["protocolVersion"], version);
+        let initialized = bridge.initialize(version);
+        assert_eq!(initialized["protocolVersion"], version);
+        let instructions = initialized["instructions"].as_str().unwrap();
+        assert!(instructions.contains("run_python") && instructions.len() < 1000, "{instructions}");
         assert_eq!(bridge.ask("ping", json!({})), json!({}));
         bridge.close();
     }

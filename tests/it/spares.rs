@@ -34,10 +34,14 @@ pub(crate) fn register(suite: &mut Suite) {
             a_spare_has_the_shared_folders_of_today,
             a_spare_has_an_empty_folder_of_packages,
             a_spare_knows_nothing_of_other_users,
+            a_spare_starts_after_a_call_and_beside_a_run_in_the_background,
         ],
     );
+    suite.on(&[Runtime::of_root(Kind::Docker)], "spares", tests![spares_end_when_memory_is_short]);
 }
 
+/// What the log says of a spare that starts.
+const STARTED: &str = "starting a spare sandbox";
 /// What the log says of a session that got a spare.
 pub(crate) const CLAIMED: &str = "a session gets a spare sandbox";
 
@@ -94,9 +98,13 @@ fn a_new_session_gets_a_spare_that_nobody_gets_again(env: &TestEnv) {
     eventually("the sandbox that was used is removed", REMOVAL, || {
         (!sandboxes(&bridge).contains_key(&spares[2])).then_some(())
     });
+    spares.push(ready_spare(&bridge));
     assert_eq!(bridge.run_in("c", "import os; os._exit(4)").expect("error").exit(), Some(4));
+    let before = all_processes();
     let again = bridge.run_in("c", random).noting("exit status 4");
     assert!(again.stdout().ends_with("False)"), "{again}");
+    assert!(traces.see(&bridge, "c").was_among(&before), "the call after a lost one waits for a start");
+    assert_eq!(sandboxes(&bridge).get(&spares[4]), Some(&false));
     spares.sort();
     spares.dedup();
     assert_eq!(spares.len(), 4, "a spare was used twice: {spares:?}");
@@ -264,4 +272,43 @@ fn a_spare_knows_nothing_of_other_users(env: &TestEnv) {
     });
     http.bridge.signal(Signal::TERM);
     let _ = http.bridge.wait(REMOVAL);
+}
+
+fn a_spare_starts_after_a_call_and_beside_a_run_in_the_background(env: &TestEnv) {
+    let bridge = warm(env).start();
+    let loops = "import time\nprint('ready')\nwhile True: time.sleep(0.1)";
+    let long = bridge.start_until_ready("main", loops, json!({}));
+    let _ = bridge.run_in("b", "1").expect("success");
+    let _ = bridge.run_in("b", "import time; time.sleep(1.5)").expect("success");
+    assert!(!bridge.log().contains(STARTED), "a spare starts beside a call: {}", bridge.log());
+    long.0.cancel();
+    let _ = ready_spare(&bridge);
+    // It gets the spare, and the next one comes while it runs.
+    let background = bridge.call(json!({ "code": loops, "session": "c", "background": true }));
+    assert_eq!(background.status(), "running");
+    let _ = ready_spare(&bridge);
+    let run = &background.structured["runId"];
+    assert_eq!(bridge.call(json!({ "run": run, "stop": true })).status(), "cancelled");
+    bridge.close();
+}
+
+fn spares_end_when_memory_is_short(env: &TestEnv) {
+    // The daemon starts the sandboxes, outside of this namespace: others cannot mount /proc below a part of it.
+    let report = |available: u64| format!("MemTotal: 16777216 kB\nMemAvailable: {available} kB\n");
+    let meminfo = env.write("meminfo", report(8 << 20));
+    let script = format!("mount --bind '{}' /proc/meminfo && exec \"$@\"", meminfo.display());
+    let bridge = warm(env).behind(["unshare", "--mount", "--", "sh", "-c", &script, "sh"]).start();
+    let _ = bridge.run("1").expect("success");
+    let spare = ready_spare(&bridge);
+    fs::write(&meminfo, report(100 << 10)).unwrap();
+    eventually("the spare ends", REMOVAL, || (!sandboxes(&bridge).contains_key(&spare)).then_some(()));
+    assert_eq!(bridge.run("2").ok(), "2");
+    // The start of another session takes longer than the pause before a spare.
+    assert_eq!(bridge.run_in("b", "3").ok(), "3");
+    let log = bridge.log();
+    assert_eq!(log.matches(STARTED).count(), 1, "a spare starts although memory is short: {log}");
+    fs::write(&meminfo, report(8 << 20)).unwrap();
+    assert_eq!(bridge.run("4").ok(), "4");
+    let _ = ready_spare(&bridge);
+    bridge.close();
 }

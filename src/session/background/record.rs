@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ const FOLDER: &str = "runs";
 /// Bytes of the lines of one run, and runs that are kept.
 const MOST_WRITTEN: usize = 16 << 20;
 const MOST_RUNS: usize = 50;
+/// Progress is written at most once in this time: bars change many times in a second.
+const PROGRESS_PACE: Duration = Duration::from_secs(1);
 /// Bytes of output of a run in a list.
 const LISTED: usize = 4 << 10;
 /// Bytes of a file that is read: one line may be longer than what is left.
@@ -54,6 +56,9 @@ pub(in crate::session) struct Record {
     file: File,
     /// Bytes of its lines.
     written: usize,
+    /// When progress was written last, and what came since.
+    progress_written: Option<Instant>,
+    waiting: Option<String>,
 }
 
 /// How a run of a record stands.
@@ -100,7 +105,7 @@ impl Records {
             self.remove_oldest();
             let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            let mut record = Record { file, written: 0 };
+            let mut record = Record { file, written: 0, progress_written: None, waiting: None };
             record.write(&Line::Began { session: session.to_owned(), time: now() })?;
             Ok(record)
         };
@@ -175,11 +180,30 @@ impl Record {
         }
     }
 
+    /// Takes progress, and writes it unless the last one was written a moment ago.
     pub(super) fn progress(&mut self, progress: &str) {
-        self.keep(&Line::Progress(progress.to_owned()));
+        self.waiting = Some(progress.to_owned());
+        if self.progress_due().is_some_and(|due| due <= Instant::now()) {
+            self.write_progress();
+        }
+    }
+
+    /// Returns when progress that waits may be written.
+    pub(super) fn progress_due(&self) -> Option<Instant> {
+        self.waiting.as_ref()?;
+        Some(self.progress_written.map_or_else(Instant::now, |last| last + PROGRESS_PACE))
+    }
+
+    /// Writes the last progress, if it waits.
+    pub(super) fn write_progress(&mut self) {
+        if let Some(progress) = self.waiting.take() {
+            self.keep(&Line::Progress(progress));
+            self.progress_written = Some(Instant::now());
+        }
     }
 
     pub(super) fn end(mut self, status: Status, error: Option<&str>) {
+        self.write_progress();
         let error = error.map(str::to_owned);
         let _ = self.write(&Line::Ended { status: status.name().to_owned(), error, time: now() });
     }
@@ -242,6 +266,12 @@ mod tests {
         let mut running = records.begin("b-1", "main").unwrap();
         running.output(b"one\n");
         running.progress("1/2");
+        for n in 0..1000 {
+            running.progress(&format!("{n}/1000"));
+        }
+        assert!(running.written < 200, "each of a thousand is written: {}", running.written);
+        let due = running.progress_due().unwrap();
+        assert!(due > Instant::now() && due <= Instant::now() + PROGRESS_PACE);
         let mut ended = records.begin("b-2", "other").unwrap();
         ended.output(b"\x1b[2J\xff");
         ended.end(Status::Error, Some("ValueError: x"));
@@ -249,6 +279,9 @@ mod tests {
         let of = |name: &str| list.iter().find(|run| run.name == name).unwrap();
         assert_eq!((&of("b-1").state, &*of("b-1").output), (&RecordedState::Running, "one\n"));
         assert_eq!(of("b-1").progress.as_deref(), Some("1/2"));
+        running.write_progress();
+        assert_eq!(records.get("b-1").unwrap().progress.as_deref(), Some("999/1000"));
+        assert_eq!(running.progress_due(), None);
         let failed = RecordedState::Ended { status: "error".into(), error: Some("ValueError: x".into()) };
         assert_eq!((&of("b-2").state, &*of("b-2").output), (&failed, "\x1b[2J\u{fffd}"));
         drop(running);

@@ -1,6 +1,5 @@
 //! One run in the background.
 
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,10 +13,7 @@ use super::questions::Questions;
 use super::record::Record;
 use super::unseen::Unseen;
 use crate::session::output::{PictureBudget, Rewritten};
-use crate::session::{
-    Caller, Display, Failure, Form, ListedRun, Look, OutputStream, Picture, Progress, RunOutcome, RunningNow,
-    Status,
-};
+use crate::session::{Caller, Display, Failure, ListedRun, Look, Progress, RunOutcome, RunningNow, Status};
 use crate::telemetry::TraceContext;
 use crate::upstream::Answers;
 
@@ -59,8 +55,9 @@ struct State {
     preparing: Option<String>,
     stdout: Unseen,
     stderr: Unseen,
-    /// What standard error holds back of progress bars.
-    rewritten: Rewritten,
+    /// What the streams hold back of progress bars.
+    stdout_bars: Rewritten,
+    stderr_bars: Rewritten,
     displays: Vec<Display>,
     /// Objects with a picture that looks have shown.
     pictures_shown: usize,
@@ -101,7 +98,8 @@ impl BackgroundRun {
             preparing: None,
             stdout: Unseen::new(bounds.stdout),
             stderr: Unseen::new(bounds.stdout),
-            rewritten: Rewritten::default(),
+            stdout_bars: Rewritten::default(),
+            stderr_bars: Rewritten::default(),
             displays: Vec::new(),
             pictures_shown: 0,
             most_pictures: bounds.pictures,
@@ -162,6 +160,11 @@ impl BackgroundRun {
                     self.take_in(event);
                     self.changed.notify_waiters();
                 }
+                () = self.record_is_due() => {
+                    if let Some(record) = &mut self.lock().record {
+                        record.write_progress();
+                    }
+                }
                 outcome = &mut work => {
                     // Background tasks of the code may hold the other end, but all output of the run is here.
                     while let Ok(event) = events.try_recv() {
@@ -173,30 +176,23 @@ impl BackgroundRun {
         }
     }
 
+    /// Returns when progress is to be recorded that came too soon after the last one.
+    async fn record_is_due(&self) {
+        let due = self.lock().record.as_ref().and_then(Record::progress_due);
+        match due {
+            Some(due) => sleep_until(due.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn take_in(&self, event: Progress) {
         let mut state = self.lock();
         let state = &mut *state;
         match event {
             Progress::Preparing(what) => state.preparing = Some(what),
             Progress::Running | Progress::Calling(_) => {}
-            Progress::Reported(what) => {
-                if let Some(record) = &mut state.record {
-                    record.progress(&what);
-                }
-                (state.progress, state.is_progress_new) = (Some(what), true);
-            }
-            Progress::Output(stream, bytes) => {
-                if let Some(record) = &mut state.record {
-                    record.output(&bytes);
-                }
-                match stream {
-                    OutputStream::Stdout => state.stdout.push(&bytes),
-                    OutputStream::Stderr | OutputStream::Traceback => {
-                        let shown = state.rewritten.push(&bytes);
-                        state.stderr.push(&shown);
-                    }
-                }
-            }
+            Progress::Reported(what) => state.add_progress(what),
+            Progress::Output(stream, bytes) => state.add_output(stream, &bytes),
             Progress::Displayed(number, picture) => state.add_picture(self.number.get(), number, picture),
         }
     }
@@ -204,6 +200,7 @@ impl BackgroundRun {
     /// Keeps how it ended.
     pub(in crate::session) fn end(&self, outcome: RunOutcome) {
         let mut state = self.lock();
+        state.finish_lines();
         if let Some(record) = state.record.take() {
             record.end(outcome.status, outcome.error.as_deref());
         }
@@ -410,71 +407,7 @@ impl BackgroundRun {
     }
 }
 
-impl State {
-    fn add_picture(&mut self, run: Option<&u32>, number: usize, picture: Picture) {
-        let PictureBudget { count, bytes } = &mut self.pictures;
-        let size = picture.data.as_ref().map_or(0, Vec::len) as u64;
-        let has_space = *count < self.most_pictures.count && *bytes + size <= self.most_pictures.bytes;
-        if has_space {
-            (*count, *bytes) = (*count + 1, *bytes + size);
-        }
-        let picture = Picture { data: picture.data.filter(|_| has_space), ..picture };
-        self.displays.push(Display {
-            uri: format!("codebridge://runs/{}/display/{number}", run.copied().unwrap_or_default()),
-            after_line: self.stdout.lines(),
-            forms: vec![Form { mime: picture.mime.clone(), bytes: picture.bytes }],
-            picture: Some(picture),
-        });
-    }
-
-    /// Returns the result, without what looks have shown; once. Later looks get the status alone.
-    fn ended(&mut self) -> RunOutcome {
-        let Some(end) = &mut self.end else {
-            return RunOutcome::not_started(Failure::Sandbox, String::new());
-        };
-        let Some(outcome) = end.outcome.take() else {
-            let mut again =
-                RunOutcome::not_started(Failure::Code, "the result of this run was shown already".into());
-            (again.status, again.elapsed) = (end.status, end.elapsed);
-            if end.status == Status::Success {
-                (again.failure, again.error) = (None, None);
-                again.notices.push("the result of this run was shown already".into());
-            }
-            return again;
-        };
-        if !self.is_shown_in_part {
-            return *outcome;
-        }
-        let mut shown = self.pictures_shown;
-        let mut outcome = *outcome;
-        outcome.displays.retain(|display| {
-            let was_shown = display.picture.is_some() && shown > 0;
-            shown -= usize::from(was_shown);
-            !was_shown
-        });
-        // The first pictures of the run may have been shown: those that were not have the space of this result.
-        let unseen = std::mem::take(&mut self.displays).into_iter();
-        let mut unseen: HashMap<_, _> = unseen.map(|display| (display.uri, display.picture)).collect();
-        for display in &mut outcome.displays {
-            display.after_line = usize::MAX;
-            if let Some(picture) = unseen.remove(&display.uri) {
-                display.picture = picture;
-            }
-        }
-        let unfinished = self.rewritten.finish();
-        self.stderr.push(&unfinished);
-        let (stdout, stderr) = (self.stdout.take(false), self.stderr.take(false));
-        self.forget_unseen();
-        RunOutcome { stdout, stderr, ..outcome }
-    }
-
-    /// Gives back what is kept for looks.
-    fn forget_unseen(&mut self) {
-        (self.stdout, self.stderr) = (Unseen::new(0), Unseen::new(0));
-        (self.rewritten, self.displays) = (Rewritten::default(), Vec::new());
-    }
-}
-
 mod follow;
+mod shown;
 #[cfg(test)]
 mod tests;

@@ -136,8 +136,9 @@ impl Early {
 pub(super) struct RunInProgress {
     stdout: Capture,
     stderr: Capture,
-    /// What standard error holds back of progress bars.
-    rewritten: Rewritten,
+    /// What the streams hold back of progress bars.
+    stdout_bars: Rewritten,
+    stderr_bars: Rewritten,
     traceback: Capture,
     displays: DisplayCapture,
     pictures: PictureBudget,
@@ -158,7 +159,8 @@ impl RunInProgress {
         let mut run = Self {
             stdout: capture(budgets.stdout),
             stderr: capture(budgets.stderr),
-            rewritten: Rewritten::default(),
+            stdout_bars: Rewritten::default(),
+            stderr_bars: Rewritten::default(),
             traceback: capture(TRACEBACK_BUDGET),
             displays: DisplayCapture::new(Arc::clone(outputs)),
             pictures: budgets.pictures,
@@ -173,14 +175,30 @@ impl RunInProgress {
     }
 
     fn push_stdout(&mut self, bytes: &[u8]) {
-        self.stdout.push(bytes);
-        self.reporter.prints(StreamName::Stdout, bytes);
+        let shown = self.stdout_bars.push(bytes);
+        self.stdout.push(&shown);
+        self.reporter.prints(StreamName::Stdout, &shown);
+        if let Some(progress) = self.stdout_bars.progress() {
+            self.reporter.does(&progress);
+        }
     }
 
     fn push_stderr(&mut self, bytes: &[u8]) {
-        let shown = self.rewritten.push(bytes);
+        let shown = self.stderr_bars.push(bytes);
         self.stderr.push(&shown);
         self.reporter.prints(StreamName::Stderr, &shown);
+        if let Some(progress) = self.stderr_bars.progress() {
+            self.reporter.does(&progress);
+        }
+    }
+
+    /// Takes what the streams hold back.
+    fn finish_lines(&mut self) {
+        let (stdout, stderr) = (self.stdout_bars.finish(), self.stderr_bars.finish());
+        self.stdout.push(&stdout);
+        self.stderr.push(&stderr);
+        self.reporter.prints(StreamName::Stdout, &stdout);
+        self.reporter.prints(StreamName::Stderr, &stderr);
     }
 
     /// Takes a frame; returns the end of the run when it is one. Output that came between runs belongs to this one.
@@ -202,12 +220,14 @@ impl RunInProgress {
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Traceback(bytes) => {
+                    self.finish_lines();
                     self.traceback.push(&bytes);
                     self.reporter.prints(StreamName::Stderr, &bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Display { piece, is_last } => {
-                    if self.displays.push(&piece, is_last, self.stdout.total()) {
+                    let printed = self.stdout.total() + self.stdout_bars.held() as u64;
+                    if self.displays.push(&piece, is_last, printed) {
                         self.displays.show_last(run);
                         self.reporter.displays(self.displays.last_types());
                         if self.streams_pictures {
@@ -250,12 +270,10 @@ impl RunInProgress {
         elapsed: Duration,
         words: &RunWords,
     ) -> FinishedRun {
+        self.finish_lines();
         let rest = |stream: &'static str| move || words.wording.rest_of_output(run_id, stream);
         let lines = |bytes| self.stdout.lines_in(bytes);
         let (displays, kept_displays) = self.displays.finish(run_id, self.pictures, lines, &mut self.notices);
-        let unfinished = self.rewritten.finish();
-        self.stderr.push(&unfinished);
-        self.reporter.prints(StreamName::Stderr, &unfinished);
         let (stdout, kept_stdout) = self.stdout.finish(rest("stdout"));
         let (mut stderr, kept_stderr) = self.stderr.finish(rest("stderr"));
         let (traceback, kept_traceback) = self.traceback.finish(rest("traceback"));

@@ -354,6 +354,7 @@ impl Launcher {
         let instance = self.instance.get()?;
         let launch = self.prepare(&choice, instance, |_| true).await;
         let purpose = self.purpose_of(&launch)?;
+        tracing::debug!("starting a spare sandbox");
         self.spares.begins(&purpose);
         // Nobody waits for its progress.
         let (progress, _) = mpsc::channel(1);

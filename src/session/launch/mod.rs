@@ -9,3 +9,4 @@ mod start_progress;
 mod template;
 
 pub use launcher::{Launcher, cache_dir};
+pub(super) use spares::Call;

@@ -16,11 +16,9 @@ use super::roots::Digest;
 use crate::session::answers::SessionPackages;
 use crate::session::interpreter::Guest;
 
-/// How long a spare is not started because calls go on. One that takes longer does not keep others from their spare.
-const QUIET: Duration = Duration::from_secs(1);
 /// How long after a call nothing starts: its result is on its way, and the next call may follow at once.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often the memory of this machine is looked at while there are spares.
+/// How often the memory is looked at while there are spares.
 const PACE: Duration = Duration::from_secs(5);
 
 /// A guest, and what its sandbox has of the bridge.
@@ -151,7 +149,7 @@ impl Spares {
         &self.stop
     }
 
-    /// Begins a call, beside which no spare starts until it is dropped.
+    /// Begins a call that somebody waits for. No spare starts beside it, until it is dropped.
     pub(super) fn begin_call(self: &Arc<Self>) -> Call {
         if !self.are_wanted() {
             return Call(None);
@@ -235,10 +233,12 @@ impl Spares {
                 let idle = spares.idle_from();
                 let next = idle.map_or(look, |idle| idle.min(look));
                 let has_any = !spares.lock().ready.is_empty();
+                let due = spares.due_from();
                 tokio::select! {
                     () = spares.stop.cancelled() => return,
                     () = spares.call_ended.notified() => {}
                     () = sleep_until(next), if has_any => {}
+                    () = sleep_until(due.unwrap_or(next)), if due.is_some() => {}
                 }
                 let now = Instant::now();
                 let is_short = now >= look && free_memory::is_short();
@@ -249,9 +249,7 @@ impl Spares {
                     spares.end_all();
                     continue;
                 }
-                while spares.lacks_any() {
-                    spares.quiet().await;
-                    let Some(choice) = spares.next_choice() else { break };
+                if let Some(choice) = spares.next_choice(now) {
                     let spare = start(choice).await;
                     spares.add(spare);
                 }
@@ -265,37 +263,21 @@ impl Spares {
         state.last_call.filter(|_| state.calls == 0).map(|last| last + limit)
     }
 
-    fn lacks_any(&self) -> bool {
+    /// Returns when the next spare is started unless a call begins; None if there are enough, or a call goes on.
+    fn due_from(&self) -> Option<Instant> {
         let state = self.lock();
-        state.is_due && state.ready.len() < self.wanted && !self.stop.is_cancelled()
+        let lacks_any = state.is_due && state.ready.len() < self.wanted && !self.stop.is_cancelled();
+        state.last_call.filter(|_| lacks_any && state.calls == 0).map(|last| last + PAUSE)
     }
 
-    /// Waits until no call has gone on for a moment, or those that do take long.
-    async fn quiet(&self) {
-        let deadline = Instant::now() + QUIET;
-        while Instant::now() < deadline {
-            let (calls, last_call) = {
-                let state = self.lock();
-                (state.calls, state.last_call)
-            };
-            let pause = last_call.map(|last| last + PAUSE).filter(|_| calls == 0);
-            if pause.is_some_and(|pause| pause <= Instant::now()) {
-                return;
-            }
-            tokio::select! {
-                () = self.call_ended.notified() => {}
-                () = sleep_until(pause.unwrap_or(deadline).min(deadline)) => {}
-                () = self.stop.cancelled() => return,
-            }
-        }
-    }
-
-    /// Returns what the next spare is started with; None if it may not be.
-    fn next_choice(&self) -> Option<Choice> {
+    /// Returns what a spare is started with that is due; None if it may not be.
+    fn next_choice(&self, now: Instant) -> Option<Choice> {
+        self.due_from().filter(|due| *due <= now)?;
+        let mut state = self.lock();
         if free_memory::is_short() {
-            self.lock().is_due = false;
+            state.is_due = false;
         }
-        if self.lacks_any() { self.lock().last.clone() } else { None }
+        if state.is_due { state.last.clone() } else { None }
     }
 
     /// Says what the spare is for that is being started.
@@ -347,5 +329,40 @@ impl Spares {
         self.end_all();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn none_starts_while_a_call_goes_on_however_long() {
+        let choice = json!({
+            "runtime": { "kind": "crun", "program": "/crun", "cgroups": "direct", "oci_runtime": null, "remote": false },
+            "root": "Host", "asked": "host:", "env": [], "fallback": false,
+            "held": { "memory": "cgroup", "sockets": "cgroup", "pids": "cgroup", "cpus": "cgroup" },
+        });
+        let choice: Choice = serde_json::from_value(choice).unwrap();
+        let spares = Spares::new(1, None, false);
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let long = spares.begin_call();
+        assert!(spares.used(&choice));
+        let is_beside = Arc::clone(&goes_on);
+        spares.keep(move |_| {
+            let _ = started.send(is_beside.load(Ordering::Relaxed));
+            std::future::ready(None)
+        });
+        drop(spares.begin_call());
+        tokio::time::sleep(20 * PAUSE).await;
+        goes_on.store(false, Ordering::Relaxed);
+        drop(long);
+        assert_eq!(starts.recv().await, Some(false), "one was started beside a call");
+        spares.close().await;
     }
 }

@@ -9,4 +9,4 @@ pub(super) use capture::Capture;
 pub use capture::whole_characters;
 pub(super) use displays::{DisplayCapture, PictureBudget};
 pub(super) use kept::{Kept, Outputs, UnderWay};
-pub(super) use rewritten::Rewritten;
+pub use rewritten::Rewritten;

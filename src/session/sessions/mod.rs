@@ -20,7 +20,7 @@ use super::background::{BackgroundRun, BackgroundRuns, Bounds, Records, WaitsFor
 use super::call::Wording;
 use super::capacity::Capacity;
 use super::interpreter::{Budgets, Cell, FinishedRun};
-use super::launch::Launcher;
+use super::launch::{Call, Launcher};
 use super::listed::Listed;
 use super::output::{Outputs, PictureBudget, UnderWay};
 use super::recording::RunRecord;
@@ -96,6 +96,8 @@ struct OfRun<'a> {
     background: Option<&'a BackgroundRun>,
     record: &'a mut RunRecord,
     reporter: &'a RunReporter,
+    /// What spare sandboxes wait for: the end of the run, in the background its beginning.
+    call: Option<Call>,
 }
 
 impl Sessions {
@@ -212,7 +214,7 @@ impl Sessions {
         let mut record = RunRecord::new(&self.0.audit, self.0.upstream.principal(), &request, &caller);
         let (activity, facts) = (&self.0.activity, record.early_facts());
         let running = reporting::begin(activity, &request, &mut caller, background.is_some(), facts);
-        let of_run = OfRun { background, record: &mut record, reporter: running.reporter() };
+        let of_run = OfRun { background, record: &mut record, reporter: running.reporter(), call: None };
         let mut outcome = {
             let mut run = pin!(self.run_in_turn(request, &caller, of_run));
             tokio::select! {
@@ -236,7 +238,7 @@ impl Sessions {
     }
 
     /// Runs code when its session is free.
-    async fn run_in_turn(&self, request: RunRequest, caller: &Caller, of_run: OfRun<'_>) -> RunOutcome {
+    async fn run_in_turn(&self, request: RunRequest, caller: &Caller, mut of_run: OfRun<'_>) -> RunOutcome {
         let inner = &self.0;
         let throw_away = inner.ends_with_run(&request.session);
         let slot = if throw_away { Arc::default() } else { inner.slots.get_or_add(&request.session) };
@@ -267,9 +269,9 @@ impl Sessions {
             }
         };
         state.stop_timer();
-        let call = inner.launcher.begin_call();
+        of_run.call = Some(inner.launcher.begin_call());
         let outcome = tokio::select! {
-            outcome = inner.run_in(&mut state, throw_away, request, grant, caller, of_run) => outcome,
+            outcome = inner.run_in(&mut state, throw_away, request, grant, caller, &mut of_run) => outcome,
             () = inner.closing.cancelled() => {
                 RunOutcome::cancelled(Failure::Sandbox, "the bridge is shutting down".into())
             },
@@ -283,7 +285,9 @@ impl Sessions {
             let timer = inner.start_idle_timer(&slot);
             state.set_timer(timer);
         }
-        drop((state, call));
+        drop(state);
+        // The end of a run in the background counts as one of a call.
+        drop(of_run.call.take().unwrap_or_else(|| inner.launcher.begin_call()));
         inner.slots.forget_names();
         inner.became_idle.notify_waiters();
         outcome
@@ -380,7 +384,7 @@ impl Inner {
         request: RunRequest,
         grant: Grant,
         caller: &Caller,
-        OfRun { background, record, reporter }: OfRun<'_>,
+        OfRun { background, record, reporter, call }: &mut OfRun<'_>,
     ) -> RunOutcome {
         let unused = state.last_used.map(|used| used.elapsed()).unwrap_or_default();
         if let Some(live) = &mut state.live {
@@ -432,6 +436,7 @@ impl Inner {
             let waits_for = live.interpreter.waits_for();
             let name = self.activity.run_name(id);
             background.begin(id, self.records.begin(&name, &request.session), WaitsFor(waits_for));
+            *call = None;
         }
         // The receiver may be closed.
         let _ = caller.progress.send(Progress::Running).await;
@@ -440,7 +445,7 @@ impl Inner {
         let outputs = Arc::clone(&self.outputs);
         let streams_pictures = self.budgets.streams_pictures || background.is_some();
         let budgets = Budgets { streams_pictures, ..self.budgets };
-        let reporter = reporter.clone();
+        let reporter = RunReporter::clone(reporter);
         let _under_way = UnderWay::new(Arc::clone(&outputs), id);
         let cell =
             Cell { id, code, facts, session: name, grant, timeout, budgets, outputs, wording, reporter };

@@ -1,7 +1,7 @@
 //! What looks show, and what the result shows then.
 
 use super::*;
-use crate::session::Stream;
+use crate::session::{OutputStream, Picture, Stream};
 
 const BOUNDS: Bounds = Bounds { stdout: 1000, pictures: PictureBudget { count: 2, bytes: 1000 }, runs: 8 };
 
@@ -111,4 +111,22 @@ async fn who_follows_a_run_gets_all_of_it_whatever_looks_have_shown() {
     let (followed, ()) = tokio::join!(run.wait_for(&follower), ends);
     assert_eq!(followed.stdout.text, "first\nlast\n");
     assert_eq!(run.look(Look { run: 7, timeout: STOP_LIMIT, stop: false }, &caller(), false).await.run_id, 7);
+}
+
+#[tokio::test]
+async fn bars_are_progress_and_one_line_in_the_end() {
+    for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+        let run = run();
+        run.take_in(Progress::Output(stream, b"before\n\r  0%|  |".to_vec()));
+        run.take_in(Progress::Output(stream, b"\r 50%|# |".to_vec()));
+        assert!(matches!(run.find(true, false), Found::News));
+        assert_eq!(run.now().progress.as_deref(), Some("50%|# |"));
+        let shown = run.running();
+        assert_eq!([shown.stdout.text, shown.stderr.text].concat(), "before\n");
+        assert!(matches!(run.find(true, false), Found::Nothing { progress: Some(_) }), "it is new once");
+        run.take_in(Progress::Output(stream, b"\r100%|##|\n".to_vec()));
+        run.end(outcome(0));
+        let ended = run.lock().ended();
+        assert_eq!([ended.stdout.text, ended.stderr.text].concat(), "100%|##|\n");
+    }
 }
