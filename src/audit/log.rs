@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::chain::Chain;
@@ -17,11 +18,9 @@ use super::event::{
 };
 use super::folder::folder_in;
 use super::line::digest;
-use super::writer::{Entry, HeldBytes, Message, State, Writer, Written};
+use super::writer::{Entry, HeldBytes, Message, Queue, State, Writer, Written};
 use crate::settings::{AuditLevel, AuditMode, Settings};
 
-/// Lines that wait for the thread.
-const WAITING: usize = 1024;
 /// Bytes of the texts that wait; beyond, lines are without them.
 const MOST_HELD: usize = 64 << 20;
 /// How long a call waits for a slow disk before it goes on without its line.
@@ -40,7 +39,7 @@ struct Inner {
     mode: AuditMode,
     bridge: String,
     state: Arc<State>,
-    sender: OnceLock<Option<mpsc::Sender<Message>>>,
+    queue: OnceLock<Queue>,
 }
 
 impl fmt::Debug for Audit {
@@ -60,8 +59,8 @@ impl Audit {
         if mode.level == AuditLevel::Off {
             return Self::off();
         }
-        let (bridge, state, sender) = (Chain::new_name(), Arc::default(), OnceLock::new());
-        Self(Some(Arc::new(Inner { folder, mode, bridge, state, sender })))
+        let (bridge, state, queue) = (Chain::new_name(), Arc::default(), OnceLock::new());
+        Self(Some(Arc::new(Inner { folder, mode, bridge, state, queue })))
     }
 
     /// Returns one that records nothing.
@@ -214,10 +213,10 @@ impl Audit {
     async fn wait_for(&self, message: impl FnOnce(oneshot::Sender<Written>) -> Message) {
         let Some(inner) = &self.0 else { return };
         // A process that has recorded nothing leaves nothing.
-        let Some(Some(sender)) = inner.sender.get() else { return };
+        let Some(queue) = inner.queue.get() else { return };
         let (done, written) = oneshot::channel();
         let wait = async {
-            if sender.send(message(done)).await.is_ok() {
+            if queue.send(message(done)).await.is_ok() {
                 let _ = written.await;
             }
         };
@@ -228,10 +227,9 @@ impl Audit {
 }
 
 impl Inner {
-    fn sender(&self) -> Option<&mpsc::Sender<Message>> {
-        let start = || {
-            let (sender, receiver) = mpsc::channel(WAITING);
-            let writer = Writer {
+    fn queue(&self) -> &Queue {
+        self.queue.get_or_init(|| {
+            Queue::new(Writer {
                 folder: self.folder.clone(),
                 bridge: self.bridge.clone(),
                 mode: self.mode.name(),
@@ -239,11 +237,8 @@ impl Inner {
                 state: Arc::clone(&self.state),
                 chain: None,
                 lost: 0,
-            };
-            let thread = std::thread::Builder::new().name("audit".into());
-            thread.spawn(move || writer.run(receiver)).ok().map(|_| sender)
-        };
-        self.sender.get_or_init(start).as_ref()
+            })
+        })
     }
 
     /// Whether a refusal has a line.
@@ -282,22 +277,22 @@ impl Inner {
             let _ = self.written(time, event, contents).await;
             return;
         }
-        let Some(sender) = self.sender() else { return };
+        let queue = self.queue();
         let entry = self.entry(event, time, contents, None);
-        let Err(mpsc::error::TrySendError::Full(entry)) = sender.try_send(entry) else { return };
-        if !matches!(timeout(PATIENCE, sender.send(entry)).await, Ok(Ok(()))) {
+        let Err(TrySendError::Full(entry)) = queue.try_send(entry) else { return };
+        if !matches!(timeout(PATIENCE, queue.send(entry)).await, Ok(Ok(()))) {
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Passes a line on, and waits until it is written.
     async fn written(&self, time: Timestamp, event: Event, contents: Contents) -> Written {
-        let Some(sender) = self.sender() else { return Err(Arc::new(AuditError::Ended)) };
+        let queue = self.queue();
         let (done, written) = oneshot::channel();
         let entry = self.entry(event, time, contents, Some(done));
         let patience = if self.mode.required { REQUIRED_PATIENCE } else { PATIENCE };
         let write = async {
-            match sender.send(entry).await {
+            match queue.send(entry).await {
                 Ok(()) => written.await.unwrap_or_else(|_| Err(Arc::new(AuditError::Ended))),
                 Err(_) => Err(Arc::new(AuditError::Ended)),
             }
@@ -404,9 +399,9 @@ pub struct CallEnd {
 impl Drop for CallRecord {
     fn drop(&mut self) {
         let end = CallEnd { outcome: "abandoned", is_refused: false, received: None, error: None };
-        let (Some(event), Some(sender)) = (self.event(end), self.inner.sender()) else { return };
+        let Some(event) = self.event(end) else { return };
         let entry = self.inner.entry(event, self.time, Contents::default(), None);
-        if sender.try_send(entry).is_err() {
+        if self.inner.queue().try_send(entry).is_err() {
             self.inner.state.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -418,10 +413,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_is_given_up_holds_no_space() {
-        let (sender, _not_read) = mpsc::channel(1);
+        let (queue, _not_read) = Queue::without_thread(1);
         let (mode, state) = (AuditMode { level: AuditLevel::Full, required: false }, Arc::<State>::default());
-        let (bridge, sender) = (Chain::new_name(), OnceLock::from(Some(sender)));
-        let inner = Inner { folder: PathBuf::new(), mode, bridge, state: Arc::clone(&state), sender };
+        let (bridge, queue) = (Chain::new_name(), OnceLock::from(queue));
+        let inner = Inner { folder: PathBuf::new(), mode, bridge, state: Arc::clone(&state), queue };
         let texts =
             |length| Contents { texts: vec![Content::text("stdout", "x".repeat(length))], mask: None };
         let close = || Event::Close;

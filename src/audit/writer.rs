@@ -1,10 +1,13 @@
-//! The thread that writes.
+//! The thread that writes. There is one while there is something to write: a bridge may have many users, each with a log.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::sync::mpsc::error::{SendError, TryRecvError, TrySendError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::chain::Chain;
@@ -14,6 +17,10 @@ use super::prune::prune;
 
 /// Entries that are written at once.
 const MOST_AT_ONCE: usize = 256;
+/// Entries that wait for the thread.
+const WAITING: usize = 1024;
+/// How long the thread waits for more.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Whether something is written.
 pub(super) type Written = Result<(), Arc<AuditError>>;
@@ -95,29 +102,100 @@ pub(super) struct Writer {
     pub(super) lost: u64,
 }
 
-impl Writer {
-    /// Writes until the last sender is gone.
-    pub(super) fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        while let Some(first) = messages.blocking_recv() {
-            let (mut entries, mut flushed, mut close) = (Vec::new(), Vec::new(), None);
-            let mut next = Some(first);
-            while let Some(message) = next {
-                match message {
-                    Message::Entry(entry) => entries.push(*entry),
-                    Message::Flush(done) => flushed.push(done),
-                    Message::Close(done) => close = Some(done),
+/// The way to the thread.
+pub(super) struct Queue {
+    sender: mpsc::Sender<Message>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    /// While no thread has them.
+    writer: Option<(Writer, mpsc::Receiver<Message>)>,
+    thread: Option<Thread>,
+}
+
+impl Queue {
+    pub(super) fn new(writer: Writer) -> Self {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let shared = Shared { writer: Some((writer, receiver)), thread: None };
+        Self { sender, shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    /// Returns a queue that nobody reads, and what it has space for.
+    #[cfg(test)]
+    pub(super) fn without_thread(space: usize) -> (Self, mpsc::Receiver<Message>) {
+        let (sender, receiver) = mpsc::channel(space);
+        let shared = Shared { writer: None, thread: Some(thread::current()) };
+        (Self { sender, shared: Arc::new(Mutex::new(shared)) }, receiver)
+    }
+
+    pub(super) async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
+        self.sender.send(message).await?;
+        self.wake();
+        Ok(())
+    }
+
+    pub(super) fn try_send(&self, message: Message) -> Result<(), TrySendError<Message>> {
+        self.sender.try_send(message)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Has the thread write what was sent. If none can be started, the next message tries it again.
+    fn wake(&self) {
+        let mut shared = lock(&self.shared);
+        if let Some(thread) = &shared.thread {
+            return thread.unpark();
+        }
+        let of_thread = Arc::clone(&self.shared);
+        let started = thread::Builder::new().name("audit".into()).spawn(move || run(&of_thread));
+        shared.thread = started.ok().map(|started| started.thread().clone());
+    }
+}
+
+/// Writes what is sent until nothing has come for a while.
+fn run(shared: &Mutex<Shared>) {
+    let Some((mut writer, mut messages)) = lock(shared).writer.take() else { return };
+    loop {
+        match messages.try_recv() {
+            Ok(first) => writer.take(first, &mut messages),
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                let parked = Instant::now();
+                thread::park_timeout(LINGER);
+                let mut shared = lock(shared);
+                // Whoever sends something from now on finds that there is no thread.
+                if parked.elapsed() >= LINGER && messages.is_empty() {
+                    (shared.writer, shared.thread) = (Some((writer, messages)), None);
+                    return;
                 }
-                next = if entries.len() < MOST_AT_ONCE && close.is_none() {
-                    messages.try_recv().ok()
-                } else {
-                    None
-                };
             }
-            let written = self.write(entries, close.is_some());
-            for done in flushed.into_iter().chain(close) {
-                // Nobody may be waiting.
-                let _: Result<(), Written> = done.send(written.clone());
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Writer {
+    /// Writes a message and those that have come since.
+    fn take(&mut self, first: Message, messages: &mut mpsc::Receiver<Message>) {
+        let (mut entries, mut flushed, mut close) = (Vec::new(), Vec::new(), None);
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Entry(entry) => entries.push(*entry),
+                Message::Flush(done) => flushed.push(done),
+                Message::Close(done) => close = Some(done),
             }
+            next =
+                if entries.len() < MOST_AT_ONCE && close.is_none() { messages.try_recv().ok() } else { None };
+        }
+        let written = self.write(entries, close.is_some());
+        for done in flushed.into_iter().chain(close) {
+            // Nobody may be waiting.
+            let _: Result<(), Written> = done.send(written.clone());
         }
     }
 
@@ -206,5 +284,49 @@ impl Writer {
         if let Err(error) = chain.write(self.synced) {
             tracing::warn!("{error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for an answer of the thread.
+    fn flush(queue: &Queue) -> Written {
+        let (done, written) = oneshot::channel();
+        queue.try_send(Message::Flush(done)).unwrap();
+        written.blocking_recv().unwrap()
+    }
+
+    #[test]
+    fn the_thread_ends_and_another_one_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::new(Writer {
+            folder: folder.path().join("audit"),
+            bridge: Chain::new_name(),
+            mode: "on",
+            synced: false,
+            state: Arc::default(),
+            chain: None,
+            lost: 0,
+        });
+        let line = || {
+            let (time, contents) = (Timestamp::now(), Contents::default());
+            Message::Entry(Box::new(Entry { time, event: Event::Close, contents, held: None, done: None }))
+        };
+        queue.try_send(line()).unwrap();
+        flush(&queue).unwrap();
+        let begun = Instant::now();
+        while lock(&queue.shared).thread.is_some() {
+            assert!(begun.elapsed() < 60 * LINGER, "the thread does not end");
+            thread::sleep(LINGER / 100);
+        }
+        assert!(lock(&queue.shared).writer.is_some(), "nobody holds more than the writer");
+        queue.try_send(line()).unwrap();
+        flush(&queue).unwrap();
+        let files: Vec<_> = std::fs::read_dir(folder.path().join("audit")).unwrap().collect();
+        let texts = files.iter().map(|file| std::fs::read_to_string(file.as_ref().unwrap().path()).unwrap());
+        let closes: usize = texts.map(|text| text.matches("\"close\"").count()).sum();
+        assert_eq!(closes, 2, "one chain has both lines");
     }
 }

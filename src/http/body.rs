@@ -20,7 +20,7 @@ pub(super) const LONGEST: usize = 16 << 20;
 const MOST_VALUES: usize = 1 << 17;
 const BYTES_OF_VALUE: usize = 256;
 /// How long a body may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(60);
+pub(super) const ARRIVAL: Duration = Duration::from_secs(60);
 /// Bytes of the bodies and results that one user can hold at once.
 pub(super) const HELD: usize = 4 * LONGEST;
 /// Bytes of an answer that are passed on at once: what follows stays with those that count it.
@@ -31,16 +31,21 @@ const PIECE: usize = 64 << 10;
 pub(super) struct Refused(pub(super) StatusCode, pub(super) &'static str);
 
 const TOO_LONG: Refused = Refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 16 MiB");
+const TOO_SLOW: Refused = Refused(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 60 seconds");
 const TOO_MANY: Refused = Refused(
     StatusCode::TOO_MANY_REQUESTS,
     "the requests of this user and the answers that it has not read are too large together: try again later",
 );
 
-/// Reads the body of a request, and holds it for its user.
+/// Reads the body of a request, which has to arrive `within` a time, and holds it for its user.
 ///
 /// # Errors
 /// It is too long, comes too slowly, or the user holds too much.
-pub(super) async fn read(body: Body, budget: &Arc<Budget>) -> Result<(Bytes, Held), Refused> {
+pub(super) async fn read(
+    body: Body,
+    budget: &Arc<Budget>,
+    within: Duration,
+) -> Result<(Bytes, Held), Refused> {
     let most = match body.size_hint().upper().map(usize::try_from) {
         Some(Ok(length)) if length <= LONGEST => length,
         Some(_) => return Err(TOO_LONG),
@@ -48,7 +53,7 @@ pub(super) async fn read(body: Body, budget: &Arc<Budget>) -> Result<(Bytes, Hel
     };
     let held = budget.hold(most).ok_or(TOO_MANY)?;
     let reading = Limited::new(body, LONGEST).collect();
-    match tokio::time::timeout(ARRIVAL, reading).await {
+    match tokio::time::timeout(within, reading).await {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             let values = count_values(&body);
@@ -60,7 +65,7 @@ pub(super) async fn read(body: Body, budget: &Arc<Budget>) -> Result<(Bytes, Hel
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(TOO_LONG),
         Ok(Err(_)) => Err(Refused(StatusCode::BAD_REQUEST, "the body ended early")),
-        Err(_) => Err(Refused(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 60 seconds")),
+        Err(_) => Err(TOO_SLOW),
     }
 }
 
@@ -143,32 +148,59 @@ mod tests {
         assert_eq!(Arc::strong_count(&held), 1);
     }
 
+    /// A body that never ends. It sends a byte whenever its clock says so.
+    struct Endless {
+        clock: tokio::time::Interval,
+        _alive: Arc<()>,
+    }
+
+    impl Endless {
+        fn body(every: Duration) -> (Body, Arc<()>) {
+            let alive = Arc::new(());
+            let clock = tokio::time::interval(every);
+            (Body::new(Self { clock, _alive: Arc::clone(&alive) }), alive)
+        }
+    }
+
+    impl HttpBody for Endless {
+        type Data = Bytes;
+        type Error = axum::Error;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            self.clock.poll_tick(context).map(|_| Some(Ok(Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
     #[tokio::test]
     async fn an_answer_ends_with_its_credential() {
-        struct Endless(Arc<()>);
-        impl HttpBody for Endless {
-            type Data = Bytes;
-            type Error = axum::Error;
-            fn poll_frame(
-                self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-            ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-                let _ = &self.0;
-                Poll::Pending
-            }
-        }
-        let alive = Arc::new(());
-        let body = Body::new(Endless(Arc::clone(&alive)));
+        let (body, alive) = Endless::body(Duration::from_millis(1));
         let soon = std::time::Instant::now() + Duration::from_millis(20);
         let mut answer = Answer::of(body, (), Some(soon));
-        assert!(answer.frame().await.is_none());
+        let mut pieces = 0;
+        while let Some(piece) = answer.frame().await {
+            pieces += piece.unwrap().into_data().unwrap().len();
+        }
+        assert!(pieces > 0, "it has begun");
         assert_eq!(Arc::strong_count(&alive), 1, "what made it is ended too");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_slowly_is_given_up_and_holds_nothing() {
+        let budget = Budget::new(LONGEST);
+        let (body, alive) = Endless::body(Duration::from_millis(1));
+        let refused = read(body, &budget, Duration::from_millis(50)).await.err();
+        assert_eq!(refused, Some(TOO_SLOW));
+        assert_eq!(Arc::strong_count(&alive), 1);
+        assert!(budget.hold(LONGEST).is_some(), "all of the budget is free again");
+        assert!(TOO_SLOW.1.contains(&format!("{} seconds", ARRIVAL.as_secs())));
     }
 
     #[tokio::test]
     async fn bodies_are_held_as_long_as_their_calls() {
         let budget = Budget::new(HELD);
-        let read_one = || read(Body::from(vec![b' '; LONGEST]), &budget);
+        let read_one = || read(Body::from(vec![b' '; LONGEST]), &budget, ARRIVAL);
         let mut held = Vec::new();
         for _ in 0..4 {
             held.push(read_one().await.unwrap().1);
@@ -177,8 +209,8 @@ mod tests {
         held.pop();
         // Values take more than their bytes.
         let values = format!("[{}0]", "0,".repeat(MOST_VALUES - 2));
-        assert_eq!(read(Body::from(values.clone()), &budget).await.err(), Some(TOO_MANY));
+        assert_eq!(read(Body::from(values.clone()), &budget, ARRIVAL).await.err(), Some(TOO_MANY));
         held.clear();
-        assert!(read(Body::from(values), &budget).await.is_ok());
+        assert!(read(Body::from(values), &budget, ARRIVAL).await.is_ok());
     }
 }

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use http::Extensions;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::address::Listener;
 use super::open_files::raise_limit;
-use super::speak::speak;
+use super::speak::{HEAD, speak};
 use crate::tokens::PrincipalName;
 
 /// Connections in all, if the process may open so many files.
@@ -42,6 +43,9 @@ pub(super) struct Connections {
     tasks: TaskTracker,
     /// Cancelled when connections end after their current request.
     ending: CancellationToken,
+    /// [`INTRODUCTION`] and [`HEAD`], shorter in tests.
+    introduction: Duration,
+    head: Duration,
 }
 
 #[derive(Debug)]
@@ -225,7 +229,8 @@ struct Open {
     /// None for a socket of this machine.
     peer: Option<SocketAddr>,
     all: Arc<Connections>,
-    introduced: CancellationToken,
+    /// Whether a valid credential was sent. It is set again whenever the connection has shown that it is of use.
+    introduced: watch::Sender<bool>,
 }
 
 impl Connection {
@@ -238,9 +243,14 @@ impl Connection {
     pub(super) fn introduce(&self, user: &PrincipalName) -> bool {
         let may_stay = self.0.all.lock().introduce(self.0.number, user);
         if may_stay {
-            self.0.introduced.cancel();
+            self.0.introduced.send_replace(true);
         }
         may_stay
+    }
+
+    /// Gives it more time to say who it is. It stays among those without a credential, which make room for others.
+    pub(super) fn renew(&self) {
+        self.0.introduced.send_modify(|_| {});
     }
 
     /// Notes that a request begins; it ends when the result is dropped.
@@ -272,6 +282,10 @@ impl Drop for Closing {
 
 impl Connections {
     pub(super) fn new() -> Arc<Self> {
+        Self::with_times(INTRODUCTION, HEAD)
+    }
+
+    pub(super) fn with_times(introduction: Duration, head: Duration) -> Arc<Self> {
         // The other half is for sandboxes, servers and files.
         let files = raise_limit(2 * MOST as u64).and_then(|most| usize::try_from(most).ok());
         let most = files.map_or(MOST, |files| (files / 2).min(MOST));
@@ -279,6 +293,8 @@ impl Connections {
             state: Mutex::new(State::new(most)),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
+            introduction,
+            head,
         })
     }
 
@@ -337,22 +353,19 @@ impl Connections {
             tracing::warn!("refused a connection: all that there may be have requests under way");
             return;
         };
-        let introduced = CancellationToken::new();
-        let open = Open { number, peer, all: Arc::clone(self), introduced: introduced.clone() };
+        let (introduced, news) = watch::channel(false);
+        let open = Open { number, peer, all: Arc::clone(self), introduced };
         let connection = Connection(Arc::new(open));
         let closing = Closing(connection.clone());
-        let ending = self.ending.clone();
+        let introduction = self.introduction;
         self.tasks.spawn(async move {
             let _closing = closing;
-            let serving = serve(stream, tls, router, connection, ending);
             tokio::select! {
-                () = serving => {}
+                () = serve(stream, tls, router, connection) => {}
                 () = end.cancelled() => tracing::debug!("closed a connection: there are too many"),
-                () = async {
-                    if tokio::time::timeout(INTRODUCTION, introduced.cancelled()).await.is_ok() {
-                        std::future::pending::<()>().await;
-                    }
-                } => tracing::debug!("closed a connection that sent no valid credential"),
+                () = says_nothing(news, introduction) => {
+                    tracing::debug!("closed a connection that sent no valid credential");
+                }
             }
         });
     }
@@ -363,6 +376,15 @@ impl Connections {
         self.tasks.close();
         if tokio::time::timeout(FLUSH, self.tasks.wait()).await.is_err() {
             tracing::debug!("some clients did not read their last answers");
+        }
+    }
+}
+
+/// Waits until a connection has not said for so long who it is.
+async fn says_nothing(mut news: watch::Receiver<bool>, longest: Duration) {
+    while let Ok(Ok(())) = tokio::time::timeout(longest, news.changed()).await {
+        if *news.borrow_and_update() {
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -385,105 +407,22 @@ async fn accept(listener: &Listener) -> std::io::Result<Stream> {
     }
 }
 
-async fn serve(
-    stream: Stream,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    connection: Connection,
-    ending: CancellationToken,
-) {
+async fn serve(stream: Stream, tls: Option<TlsAcceptor>, router: Router, connection: Connection) {
+    let all = Arc::clone(&connection.0.all);
+    let (ending, head) = (all.ending.clone(), all.head);
     let requests = (connection.peer(), move |extensions: &mut Extensions| {
         extensions.insert(connection.clone());
         connection.begin()
     });
     match (stream, tls) {
-        (Stream::Tcp(stream), None) => speak(stream, router, requests, ending).await,
-        (Stream::Unix(stream), _) => speak(stream, router, requests, ending).await,
+        (Stream::Tcp(stream), None) => speak(stream, router, requests, head, ending).await,
+        (Stream::Unix(stream), _) => speak(stream, router, requests, head, ending).await,
         (Stream::Tcp(stream), Some(tls)) => match tls.accept(stream).await {
-            Ok(stream) => speak(stream, router, requests, ending).await,
+            Ok(stream) => speak(stream, router, requests, head, ending).await,
             Err(error) => tracing::debug!(%error, "a client did not finish the handshake of TLS"),
         },
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn add(state: &mut State, peer: &str) -> (u64, CancellationToken) {
-        let end = CancellationToken::new();
-        (state.add(Some(peer.parse().unwrap()), end.clone()).unwrap(), end)
-    }
-
-    #[test]
-    fn addresses_of_one_host_count_as_one() {
-        let mut state = State::new(8);
-        let client = [(); 2].map(|()| add(&mut state, "::ffff:192.0.2.1").1);
-        let flood: Vec<_> = (0..4).map(|n| add(&mut state, &format!("2001:db8::{n}")).1).collect();
-        assert!(client.iter().all(|end| !end.is_cancelled()));
-        assert_eq!(flood.iter().filter(|end| end.is_cancelled()).count(), 2);
-        assert_eq!(place("::ffff:192.0.2.1".parse().unwrap()), "192.0.2.1".parse::<IpAddr>().unwrap());
-    }
-
-    #[test]
-    fn a_user_has_a_part_of_all_connections_and_keeps_those_with_requests() {
-        let mut state = State::new(12);
-        let (alice, bob) = ("alice".parse().unwrap(), "bob".parse().unwrap());
-        let mut of_alice: Vec<_> = (0..3).map(|_| add(&mut state, "192.0.2.1")).collect();
-        for (number, _) in &of_alice {
-            assert!(state.introduce(*number, &alice) && state.introduce(*number, &alice));
-        }
-        state.set_busy(of_alice[0].0, true);
-        let fourth = add(&mut state, "192.0.2.1");
-        assert!(state.introduce(fourth.0, &alice));
-        let closed: Vec<bool> = of_alice.iter().map(|(_, end)| end.is_cancelled()).collect();
-        assert_eq!(closed, [false, true, false], "the one that waits for longest");
-        of_alice.push(fourth);
-        for (number, _) in &of_alice {
-            state.set_busy(*number, true);
-        }
-        let fifth = add(&mut state, "192.0.2.1");
-        assert!(!state.introduce(fifth.0, &alice), "all have requests");
-        assert!(state.introduce(fifth.0, &bob), "others notice nothing");
-        // A proxy sends requests of several users over one connection.
-        assert!(state.introduce(of_alice[0].0, &bob));
-        assert_eq!((state.users[&alice], state.users[&bob], state.strangers.len()), (2, 2, 0));
-        for (number, _) in of_alice {
-            state.remove(number);
-        }
-        assert!(state.remove(fifth.0).is_some() && state.users.is_empty() && state.open.is_empty());
-    }
-
-    #[test]
-    fn an_address_with_many_strangers_closes_its_own() {
-        let mut state = State::new(8);
-        let early = add(&mut state, "192.0.2.1");
-        let flood: Vec<_> = (0..50).map(|_| add(&mut state, "192.0.2.2")).collect();
-        assert!(!early.1.is_cancelled() && state.strangers.len() == 4, "{state:?}");
-        let left: Vec<_> = flood.iter().filter(|(_, end)| !end.is_cancelled()).collect();
-        assert_eq!(left.len(), 3);
-        assert_eq!(left[0].0, flood[47].0, "the newest stay");
-    }
-
-    #[test]
-    fn strangers_do_not_close_what_users_need() {
-        let mut state = State::new(8);
-        let users: Vec<PrincipalName> = ["a", "b", "c", "d"].map(|name| name.parse().unwrap()).into();
-        let open: Vec<_> = (0..8)
-            .map(|index| {
-                let one = add(&mut state, "192.0.2.1");
-                assert!(state.introduce(one.0, &users[index % 4]));
-                state.set_busy(one.0, true);
-                one
-            })
-            .collect();
-        assert_eq!(state.add(None, CancellationToken::new()), None, "all have requests");
-        state.set_busy(open[5].0, false);
-        let _ = add(&mut state, "192.0.2.2");
-        assert!(open[5].1.is_cancelled());
-        for _ in 0..20 {
-            let _ = add(&mut state, "192.0.2.2");
-        }
-        assert_eq!(open.iter().filter(|(_, end)| end.is_cancelled()).count(), 1);
-    }
-}
+mod tests;

@@ -155,6 +155,13 @@ impl Issuer {
         &self.url
     }
 
+    /// Returns the audience, if it is the URL of a resource as RFC 8707 names them.
+    pub(super) fn resource(&self) -> Option<&str> {
+        let url = self.audience.parse::<Url>().ok()?;
+        let is_resource = ["http", "https"].contains(&url.scheme()) && url.fragment().is_none();
+        is_resource.then_some(&self.audience)
+    }
+
     /// Returns the user of a token.
     ///
     /// # Errors

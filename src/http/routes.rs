@@ -83,7 +83,7 @@ pub(super) fn router(app: Arc<App>, pages: Router) -> Router {
         .layer(middleware::from_fn_with_state(Arc::clone(&app), check_host))
         .merge(pages.with_state(()))
         // Whoever asks these two reaches the bridge under any name.
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), check))
         .with_state(app)
@@ -223,11 +223,9 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     let user = app.users.of(&identity);
     let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
     let service = user.service(&identity.credential);
-    let (body, held) = body::read(body, &user.held).await.map_err(|body::Refused(status, text)| Refusal {
-        status,
-        reason: "body",
-        text,
-    })?;
+    let (body, held) = body::read(body, &user.held, body::ARRIVAL)
+        .await
+        .map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;
     // The body decides, whatever the headers say.
     if opens_session(&parts.headers) || is_initialize(&body) {
         if app.is_ending.load(Ordering::Relaxed) {
@@ -265,12 +263,25 @@ fn is_initialize(body: &[u8]) -> bool {
     serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize")
 }
 
-async fn ready(State(app): State<Arc<App>>) -> Response {
+async fn healthy(request: Request) -> &'static str {
+    stays(&request);
+    "ok\n"
+}
+
+async fn ready(State(app): State<Arc<App>>, request: Request) -> Response {
+    stays(&request);
     match (app.is_ending.load(Ordering::Relaxed), app.credentials.tokens.unread()) {
         (false, 0) => "ready\n".into_response(),
-        // Everybody else is served.
-        (false, unread) => format!("ready, but {unread} tokens cannot be read\n").into_response(),
+        // Some tokens cannot be read, which the log says. Everybody else is served.
+        (false, _) => "ready, degraded\n".into_response(),
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response(),
+    }
+}
+
+/// Lets the connection of a load balancer stay, which asks for nothing else.
+fn stays(request: &Request) {
+    if let Some(connection) = request.extensions().get::<Connection>() {
+        connection.renew();
     }
 }
 
@@ -290,11 +301,48 @@ async fn resource(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let (Some(issuer), Some(base)) = (&app.credentials.issuer, app.base(&headers)) else {
         return StatusCode::NOT_FOUND.into_response();
     };
+    // What clients ask the issuer for is what it writes into the tokens.
+    let own = format!("{base}{MCP}");
     let resource = json!({
-        "resource": format!("{base}{MCP}"),
+        "resource": issuer.resource().unwrap_or(&own),
         "authorization_servers": [issuer.url()],
+        "scopes_supported": Scope::ALL.map(Scope::name),
         "bearer_methods_supported": ["header"],
         "resource_name": "codebridge",
     });
     ([(CONTENT_TYPE, "application/json")], resource.to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::http::address::Listener;
+
+    #[tokio::test]
+    async fn a_load_balancer_keeps_its_connection_as_long_as_it_asks() {
+        let introduction = Duration::from_secs(2);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Connections::with_times(introduction, Duration::from_secs(600));
+        let (stop, router) = (CancellationToken::new(), Router::new().route("/healthz", get(healthy)));
+        let listener = Listener::Tcp(listener, address);
+        let asking = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            tokio::time::sleep(introduction / 2).await;
+            let asked = Instant::now();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            assert!(answer.ends_with(b"ok\n"), "{}", String::from_utf8_lossy(&answer));
+            assert!(asked.elapsed() >= introduction, "{:?}", asked.elapsed());
+            stop.cancel();
+        };
+        tokio::join!(asking, connections.accept(&listener, None, router, stop.clone()));
+    }
 }

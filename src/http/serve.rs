@@ -172,6 +172,7 @@ fn announce(listener: &Listener, is_tls: bool, secret: Option<&str>, say: &impl 
     match listener {
         Listener::Tcp(_, address) => {
             say(&format!("listening on {scheme}://{address}{}", routes::MCP));
+            say(&format!("console: {scheme}://{address}/console"));
             if !is_tls && !address.ip().is_loopback() {
                 tracing::warn!(
                     "tokens and code cross the network unencrypted: use --tls-cert and --tls-key, or a proxy with a certificate"

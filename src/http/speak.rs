@@ -16,16 +16,17 @@ use tokio_util::sync::CancellationToken;
 use super::body::Answer;
 
 /// How long a connection may take to send the head of a request, or be idle before it.
-const HEAD: Duration = Duration::from_secs(75);
+pub(super) const HEAD: Duration = Duration::from_secs(75);
 /// Bytes of the head of a request.
 const LONGEST_HEAD: usize = 64 << 10;
 
-/// Answers the requests of a connection with a peer, until it ends or `ending` is cancelled. What `begin` returns is dropped when
-/// a request has ended.
+/// Answers the requests of a connection with a peer, until it ends or `ending` is cancelled, or the head of a request takes longer
+/// than `head`. What `begin` returns is dropped when a request has ended.
 pub(super) async fn speak<S, B>(
     stream: S,
     router: Router,
     (peer, begin): (Option<SocketAddr>, impl Fn(&mut Extensions) -> B + Send + 'static),
+    head: Duration,
     ending: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -37,7 +38,7 @@ pub(super) async fn speak<S, B>(
         async move { Ok::<_, Infallible>(answering.await?.map(|body| Answer::of(body, busy, None))) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LONGEST_HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(LONGEST_HEAD);
     let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         served = &mut serving => served,

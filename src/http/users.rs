@@ -23,6 +23,10 @@ const USED_UP: &str =
     "it worked between calls, and the seconds of the day are used up (MCP_BRIDGE_USER_SECONDS)";
 /// How long a user who does nothing keeps a workspace. Interpreters may end before.
 const IDLE: Duration = Duration::from_secs(3600);
+/// Users who have nothing but a workspace. Beyond them, the one who has done nothing for longest loses it.
+const MOST_IDLE: usize = 256;
+/// How long a user does nothing before that.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// The users of now.
 #[derive(Debug)]
@@ -42,7 +46,8 @@ pub(super) struct Users {
 pub(super) struct User {
     workspace: Workspace,
     mcp: Arc<McpUser<Governed>>,
-    services: Mutex<HashMap<Credential, Service>>,
+    /// By what the user has shown; None for what was shown for pages alone.
+    services: Mutex<HashMap<Credential, Option<Service>>>,
     pub(super) requests: Arc<Semaphore>,
     /// Bytes of bodies and results.
     pub(super) held: Arc<Budget>,
@@ -99,15 +104,23 @@ impl User {
     pub(super) fn service(&self, credential: &Credential) -> Arc<McpService<Governed>> {
         self.was_used();
         let mut services = lock(&self.services);
-        let service = services.entry(credential.clone()).or_insert_with(|| {
+        let service = services.entry(credential.clone()).or_default().get_or_insert_with(|| {
             let stop = CancellationToken::new();
             Service { mcp: Arc::new(self.mcp.service(LONGEST, stop.clone())), stop }
         });
         Arc::clone(&service.mcp)
     }
 
+    /// Notes what the user has shown: the workspace ends with the last of it.
+    fn has_shown(&self, credential: &Credential) {
+        let mut services = lock(&self.services);
+        if !services.contains_key(credential) {
+            services.insert(credential.clone(), None);
+        }
+    }
+
     fn services(&self) -> Vec<Arc<McpService<Governed>>> {
-        lock(&self.services).values().map(|service| Arc::clone(&service.mcp)).collect()
+        lock(&self.services).values().flatten().map(|service| Arc::clone(&service.mcp)).collect()
     }
 
     /// Ends what belongs to credentials that hold no longer. Returns whether nothing is left although there was something.
@@ -121,9 +134,9 @@ impl User {
         before > 0 && services.is_empty()
     }
 
-    async fn is_idle(&self) -> bool {
+    async fn is_idle(&self, time: Duration) -> bool {
         let is_used =
-            lock(&self.last_used).elapsed() < IDLE || self.requests.available_permits() < MOST_REQUESTS;
+            lock(&self.last_used).elapsed() < time || self.requests.available_permits() < MOST_REQUESTS;
         // Nobody may look at a run in the background, or at its result, for a while.
         if is_used || self.workspace.sessions.has_run_within(IDLE) {
             return false;
@@ -155,6 +168,7 @@ impl Users {
             tracing::debug!(principal = %identity.principal, "opened a workspace");
             Arc::new(User::new(&self.bridge, &identity.principal, &self.quotas, &self.counts, self.is_own))
         });
+        user.has_shown(&identity.credential);
         Arc::clone(user)
     }
 
@@ -181,14 +195,14 @@ impl Users {
             let is_revoked = user.drop_revoked(&name, credentials);
             let keeps_interpreters = self.bridge.settings.runtime_idle_timeout.is_none();
             let may_end = !keeps_interpreters && !self.quotas.is_active(name.as_str());
-            let is_over = is_revoked || (may_end && user.is_idle().await);
+            let is_over = is_revoked || (may_end && user.is_idle(IDLE).await);
             if is_over {
-                lock(&self.open).remove(&name);
-                self.end(user);
+                self.close_one(&name, user);
                 continue;
             }
             self.count_idle_work(&name, &user);
         }
+        self.make_room(MOST_IDLE, QUIET).await;
         let quotas = Arc::clone(&self.quotas);
         let saved = tokio::task::spawn_blocking(move || {
             quotas.save();
@@ -198,6 +212,34 @@ impl Users {
             tracing::warn!("could not write what users have used today");
         }
         credentials.tokens.look_again();
+    }
+
+    /// Ends workspaces of users who have nothing else, and have done nothing for some time, if there are more than `most`.
+    async fn make_room(&self, most: usize, time: Duration) {
+        let users: Vec<_> =
+            lock(&self.open).iter().map(|(name, user)| (name.clone(), Arc::clone(user))).collect();
+        if users.len() <= most {
+            return;
+        }
+        let mut idle = Vec::new();
+        for (name, user) in users {
+            let has_sessions = !user.workspace.sessions.list().is_empty();
+            if !has_sessions && !self.quotas.is_active(name.as_str()) && user.is_idle(time).await {
+                let used = *lock(&user.last_used);
+                idle.push((used, name, user));
+            }
+        }
+        idle.sort_by_key(|(used, ..)| *used);
+        let surplus = idle.len().saturating_sub(most);
+        for (_, name, user) in idle.into_iter().take(surplus) {
+            tracing::debug!(principal = %name, "ended the workspace of a user who does nothing: there are too many");
+            self.close_one(&name, user);
+        }
+    }
+
+    fn close_one(&self, name: &PrincipalName, user: Arc<User>) {
+        lock(&self.open).remove(name);
+        self.end(user);
     }
 
     /// Counts what code takes between runs, and ends it when the day of its user is used up.
@@ -235,6 +277,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::pin::pin;
 
     use futures_util::FutureExt;
@@ -242,18 +285,26 @@ mod tests {
 
     use super::*;
     use crate::session::{Caller, RunRequest};
-    use crate::settings::{RawSettings, Settings};
+    use crate::settings::{Environment, RawSettings, Settings};
+    use crate::tokens::{NewToken, Refused, Scope, Scopes, Tokens};
+
+    fn users(state: &Path) -> Users {
+        let environment: Environment =
+            [("MCP_BRIDGE_STATE_DIR".into(), state.into()), ("HOME".into(), state.into())].into();
+        let settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
+        Users::new(Arc::new(Bridge::new(settings, environment)), false)
+    }
+
+    fn open(users: &Users, name: &str) -> Arc<User> {
+        let (principal, scopes) = (name.parse().unwrap(), Scopes::mcp());
+        users.of(&Identity { principal, scopes, credential: Credential::Start, until: None })
+    }
 
     #[tokio::test]
     async fn a_user_with_a_run_in_the_background_keeps_the_workspace() {
         let state = tempfile::tempdir().unwrap();
-        let environment = [("MCP_BRIDGE_STATE_DIR".into(), state.path().into())].into();
-        let settings = Settings::resolve(&RawSettings::from_environment(&environment).unwrap()).unwrap();
-        let bridge = Arc::new(Bridge::new(settings, environment));
-        let (quotas, counts) = (Quotas::of(&bridge.settings), Arc::default());
-        let user = User::new(&bridge, &"alice".parse().unwrap(), &quotas, &counts, false);
-        *lock(&user.last_used) = Instant::now().checked_sub(IDLE).unwrap();
-        assert!(user.is_idle().await);
+        let user = open(&users(state.path()), "alice");
+        assert!(user.is_idle(Duration::ZERO).await);
         let request = RunRequest {
             code: "1".into(),
             servers: Vec::new(),
@@ -264,6 +315,47 @@ mod tests {
         let caller = Caller::without_answers(mpsc::channel(1).0, CancellationToken::new());
         let mut start = pin!(user.workspace.sessions.start_and_then(request, caller, |_| ()));
         assert!(start.as_mut().now_or_never().is_none(), "it has ended");
-        assert!(!user.is_idle().await);
+        assert!(!user.is_idle(Duration::ZERO).await);
+    }
+
+    #[tokio::test]
+    async fn the_workspace_of_a_user_who_only_looked_at_pages_ends_with_the_token() {
+        let state = tempfile::tempdir().unwrap();
+        let (tokens, refused) = (Tokens::at(state.path()), Refused::at(state.path()));
+        let new =
+            NewToken { principal: "alice".parse().unwrap(), scopes: Scopes::of_console(), lifetime: None };
+        let secret = tokens.add(new).unwrap();
+        let credentials = Credentials::new(tokens, refused, None);
+        let identity = credentials.of_token(&secret, Scope::Console).await.unwrap();
+        let users = users(state.path());
+        let user = users.of(&identity);
+        users.look_after(&credentials).await;
+        assert!(users.has(&user));
+        Tokens::at(state.path()).revoke("alice").unwrap();
+        users.look_after(&credentials).await;
+        assert!(!users.has(&user));
+        users.close().await;
+    }
+
+    #[tokio::test]
+    async fn users_who_do_nothing_make_room_in_their_order() {
+        let state = tempfile::tempdir().unwrap();
+        let users = users(state.path());
+        let opened = ["a", "b", "c", "d"].map(|name| open(&users, name));
+        let asks = Arc::clone(&opened[0].requests).try_acquire_owned().unwrap();
+        opened[1].was_used();
+        let are_open = || [0, 1, 2, 3].map(|index: usize| users.has(&opened[index]));
+        users.make_room(1, IDLE).await;
+        assert_eq!(are_open(), [true; 4], "they have just done something");
+        users.make_room(4, Duration::ZERO).await;
+        assert_eq!(are_open(), [true; 4]);
+        users.make_room(1, Duration::ZERO).await;
+        assert_eq!(
+            are_open(),
+            [true, true, false, false],
+            "the first has a request, the second was there last"
+        );
+        drop(asks);
+        users.close().await;
     }
 }

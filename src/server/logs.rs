@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::upstream::Event;
+use crate::upstream::{Event, LogMessage};
 
 /// Least severe first, as the protocol names them.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
@@ -58,16 +58,18 @@ async fn forward_logs(
     mut events: broadcast::Receiver<Event>,
 ) {
     loop {
-        let (server, level, logger, data) = match events.recv().await {
-            Ok(Event::Log { server, level, logger, data }) => (server, level, logger, data),
+        let log = match events.recv().await {
+            Ok(Event::Log(log)) => log,
             Ok(Event::ToolsChanged { .. }) | Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };
-        let level = index_of(&level).unwrap_or(DEFAULT_LEVEL);
+        let LogMessage { server, level, logger, data } = &*log;
+        let level = index_of(level).unwrap_or(DEFAULT_LEVEL);
         if level < wanted.load(Ordering::Relaxed) {
             continue;
         }
-        let logger = logger.map_or_else(|| server.to_string(), |logger| format!("{server}: {logger}"));
+        let logger =
+            logger.as_ref().map_or_else(|| server.to_string(), |logger| format!("{server}: {logger}"));
         let params = json!({ "level": LEVELS[level], "logger": logger, "data": data });
         let message = CustomNotification::new("notifications/message", Some(params));
         // The client may be gone.

@@ -20,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    const ALL: [Self; 4] = [Self::Mcp, Self::Console, Self::Approve, Self::Metrics];
+    pub const ALL: [Self; 4] = [Self::Mcp, Self::Console, Self::Approve, Self::Metrics];
 
     pub fn name(self) -> &'static str {
         match self {

@@ -65,7 +65,7 @@ pub use credential::is_credential;
 pub use denied::Denied;
 pub use docs::{Known, LastFailure, Reason, Refreshed, Searched, ToTest, UnknownServer};
 pub use error::{Remedy, UpstreamError};
-pub use events::Event;
+pub use events::{Event, LogMessage};
 pub use export::{Exported, export, has_credential};
 pub use facade::Upstream;
 

@@ -76,6 +76,11 @@ impl User {
         self.unsaved.add(used);
     }
 
+    /// Returns the calls that wait for a place, without those that were given up.
+    fn waits(&self) -> usize {
+        self.waiting.iter().filter(|waiting| !waiting.is_closed()).count()
+    }
+
     fn is_gone(&self) -> bool {
         self.running == 0 && self.waiting.is_empty() && self.unsaved.is_nothing()
     }
@@ -189,7 +194,7 @@ impl Quotas {
 
     /// Whether a user has runs, or calls that wait.
     pub fn is_active(&self, user: &str) -> bool {
-        self.lock().users.get(user).is_some_and(|user| user.running > 0 || !user.waiting.is_empty())
+        self.lock().users.get(user).is_some_and(|user| user.running > 0 || user.waits() > 0)
     }
 
     /// Counts time that no run took; false if the day of the user is used up.
@@ -259,7 +264,7 @@ impl Quotas {
     /// Returns how many runs there are, and how many wait.
     pub fn load(&self) -> Load {
         let state = self.lock();
-        let waiting = state.users.values().map(|user| user.waiting.len()).sum();
+        let waiting = state.users.values().map(User::waits).sum();
         Load { running: state.running, waiting }
     }
 
@@ -283,19 +288,22 @@ impl Quotas {
         self.load_day(user);
         let waiting = {
             let mut state = self.lock();
+            let state = &mut *state;
             if state.closed {
                 return Err(NoPlace::Closed);
             }
             let one = state.users.entry(Arc::clone(user)).or_default();
+            // Those that were given up take no space from others.
+            one.waiting.retain(|waiting| !waiting.is_closed());
             if one.waiting.len() >= MOST_WAITING {
                 return Err(NoPlace::TooMany);
             }
             let (sender, receiver) = oneshot::channel();
             one.waiting.push_back(sender);
-            if one.waiting.len() == 1 {
+            if !state.turns.contains(user) {
                 state.turns.push_back(Arc::clone(user));
             }
-            self.give_out(&mut state);
+            self.give_out(state);
             receiver
         };
         let mut place = waiting.await.map_err(|_| NoPlace::Closed)?;

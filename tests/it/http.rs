@@ -56,6 +56,8 @@ fn nobody_is_served_without_a_credential(env: &TestEnv) {
         assert_eq!(refused.header("www-authenticate"), Some("Bearer realm=\"codebridge\""), "{refused:?}");
     }
     let token = http.start_token();
+    let console = format!("console: http://{}/console\n", http.address);
+    assert!(http.bridge.log().contains(&console), "{}", http.bridge.log());
     for wrong in [
         "Bearer",
         "Bearer x",

@@ -27,6 +27,8 @@ pub(crate) fn register(suite: &mut Suite) {
             quotas_hold_for_each_user,
             a_revoked_token_ends_what_it_began,
             runs_end_before_the_bridge_does,
+            a_run_that_does_not_end_is_ended_with_the_bridge,
+            places_and_sessions_are_each_users_own,
             rules_are_for_one_user,
             only_the_operator_approves_definitions,
             a_client_that_goes_away_ends_its_call,
@@ -204,6 +206,63 @@ fn runs_end_before_the_bridge_does(env: &TestEnv) {
     let ended = http.bridge.wait(Duration::from_secs(60));
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     assert!(instance_of(env, pid).is_none(), "something is left behind");
+}
+
+fn a_run_that_does_not_end_is_ended_with_the_bridge(env: &TestEnv) {
+    let http = env.bridge().listen();
+    let token = http.start_token();
+    let client = http.client(&token);
+    let pid = http.bridge.pid();
+    let arguments = json!({ "code": "import time\ntime.sleep(100)", "timeout": 110 });
+    let params = json!({ "name": "run_python", "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    thread::scope(|scope| {
+        let running = scope.spawn(|| client.post(&call));
+        eventually("the run is under way", env.guard().left(), || {
+            let metrics = http.get("/metrics", Some(&token)).body;
+            metrics.lines().any(|line| line == "codebridge_runs 1").then_some(())
+        });
+        let told = Instant::now();
+        http.bridge.signal(Signal::TERM);
+        // The answer ends: with what became of the run, or without a message.
+        let _ = running.join().unwrap();
+        let took = told.elapsed();
+        assert!(took >= Duration::from_secs(24) && took < Duration::from_secs(60), "{took:?}");
+    });
+    let ended = http.bridge.wait(Duration::from_secs(30));
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(ended.log.contains("waiting for runs to end"), "{}", ended.log);
+    assert!(ended.log.contains("runs did not end in time, and are interrupted"), "{}", ended.log);
+    assert!(instance_of(env, pid).is_none(), "something is left behind");
+}
+
+fn places_and_sessions_are_each_users_own(env: &TestEnv) {
+    let (alice, bob) = (env.token(&["alice"]), env.token(&["bob"]));
+    let monitoring = env.token(&["monitoring", "--scope", "metrics"]);
+    let http = env.bridge().var("MCP_BRIDGE_USER_RUNS", "1").var("MCP_BRIDGE_MAX_SESSIONS", "1").listen();
+    let (alice, bob) = (http.client(&alice), http.client(&bob));
+    let _ = alice.run("kept = 'of alice'").ok();
+    let _ = bob.run("kept = 'of bob'").ok();
+    // Bob's second session takes the place of his first one, and not of hers.
+    let other = bob.call(json!({ "code": "'kept' in globals()", "session": "other" }));
+    assert_eq!(other.ok(), "False");
+    assert_eq!(alice.run("kept").ok(), "'of alice'");
+    assert_eq!(bob.run("'kept' in globals()").ok(), "False");
+    // Alice has one run at once: her second waits, and his do not.
+    let seconds = |text: &str| text.parse::<f64>().unwrap();
+    thread::scope(|scope| {
+        let long = scope.spawn(|| alice.run("import time\ntime.sleep(4)\ntime.time()").ok());
+        eventually("the run is under way", env.guard().left(), || {
+            let metrics = http.get("/metrics", Some(&monitoring)).body;
+            metrics.lines().any(|line| line == "codebridge_runs 1").then_some(())
+        });
+        let second = scope.spawn(|| alice.run("import time\ntime.time()").ok());
+        let of_bob = [(); 3].map(|()| seconds(&bob.run("import time\ntime.time()").ok()));
+        let end = seconds(&long.join().unwrap());
+        assert!(of_bob.iter().all(|time| *time < end), "{of_bob:?} {end}");
+        assert!(seconds(&second.join().unwrap()) >= end);
+    });
+    terminate(http);
 }
 
 fn rules_are_for_one_user(env: &TestEnv) {

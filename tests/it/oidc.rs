@@ -162,7 +162,9 @@ fn only_tokens_of_the_issuer_for_this_audience_hold(env: &TestEnv) {
     assert!(refused.header("www-authenticate").unwrap().contains(&expected), "{refused:?}");
     let resource = &http.get("/.well-known/oauth-protected-resource/mcp", None).expect(200).messages()[0];
     assert_eq!(resource["authorization_servers"], json!([issuer.url]));
-    assert_eq!(resource["resource"], json!(format!("http://{}/mcp", http.address)));
+    // The audience of the tokens, which is a URL here.
+    assert_eq!(resource["resource"], json!(AUDIENCE));
+    assert_eq!(resource["scopes_supported"], json!(["mcp", "console", "approve", "metrics"]));
 
     let holds = |more: &Value| list(&http, &key.sign(&claims(&issuer, more)));
     let client = http.client(&key.sign(&claims(&issuer, &json!({}))));

@@ -14,7 +14,7 @@ pub struct StreamTail(Arc<Mutex<Vec<u8>>>);
 impl StreamTail {
     /// Reads a stream to its end.
     pub async fn collect(self, mut stream: impl AsyncRead + Unpin) {
-        let mut chunk = vec![0; 4 << 10];
+        let mut chunk = vec![0; 1 << 10];
         while let Ok(count @ 1..) = stream.read(&mut chunk).await {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(&chunk[..count]);

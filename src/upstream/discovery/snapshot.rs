@@ -1,6 +1,7 @@
 //! All definitions at one moment, and the cache of the files that they are from.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -133,6 +134,20 @@ impl Logged {
     }
 }
 
+/// Returns the stamp of a file; None if there is nothing to say of it. Most of the files do not exist, and take no space.
+fn stamp_of(file: &Place) -> Option<Option<FileStamp>> {
+    match std::fs::symlink_metadata(&file.path) {
+        Ok(metadata) if !metadata.is_symlink() => Some(Some(FileStamp::of(&metadata))),
+        Err(error)
+            if !file.is_explicit
+                && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
+            None
+        }
+        _ => Some(FileStamp::at(&file.path)),
+    }
+}
+
 /// Finds definitions, and reads files again only when they have changed.
 #[derive(Debug)]
 pub struct Discovery {
@@ -165,7 +180,7 @@ impl Discovery {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let mut contents = Vec::new();
         let files = places(&self.surroundings).into_iter().flat_map(files_of);
-        let files: Vec<_> = files.map(|file| (FileStamp::at(&file.path), file)).collect();
+        let files: Vec<_> = files.filter_map(|file| Some((stamp_of(&file)?, file))).collect();
         let identity = |stamp: &Option<FileStamp>| stamp.map(|stamp| stamp.identity());
         // The working folder may be the home: then its files are the user's own.
         let of_user: HashSet<_> = files

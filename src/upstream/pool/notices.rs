@@ -11,7 +11,7 @@ use super::handler::Calls;
 use super::secrets::Secrets;
 use super::updates::Updates;
 use crate::mcp::client::{Listening, LogData, Notices};
-use crate::upstream::events::Event;
+use crate::upstream::events::{Event, LogMessage};
 
 /// Characters that are shown of a log message that is too large to be parsed.
 const SHOWN: usize = 16 << 10;
@@ -71,12 +71,12 @@ impl Notices for ServerNotices {
             }
         };
         // There may be no receiver.
-        let _ = self.events.send(Event::Log {
+        let _ = self.events.send(Event::Log(Arc::new(LogMessage {
             server: Arc::clone(&self.server),
             level: level.unwrap_or("info").to_owned(),
             logger: logger.map(str::to_owned),
             data,
-        });
+        })));
     }
 
     fn tools_changed(&self) {

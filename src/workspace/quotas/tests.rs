@@ -96,6 +96,43 @@ async fn a_call_that_gave_up_takes_no_place() {
 }
 
 #[tokio::test]
+async fn a_user_has_only_so_many_calls_that_wait() {
+    let quotas = quotas(1, 1, None, None);
+    let (user, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+    let held = quotas.place(&user, MINUTE).await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..MOST_WAITING {
+        waiting.push(Box::pin(quotas.place(&user, MINUTE)));
+        assert!(begin(waiting.last_mut().unwrap()).await.is_none());
+    }
+    assert_eq!(quotas.load(), Load { running: 1, waiting: MOST_WAITING });
+    assert_eq!(quotas.place(&user, MINUTE).await.unwrap_err(), NoPlace::TooMany);
+    let mut of_other = Box::pin(quotas.place(&other, MINUTE));
+    assert!(begin(&mut of_other).await.is_none(), "others have a queue of their own");
+    // Each that is given up makes room for one, and for one only.
+    drop(waiting.remove(7));
+    assert_eq!(quotas.load().waiting, MOST_WAITING);
+    waiting.push(Box::pin(quotas.place(&user, MINUTE)));
+    assert!(begin(waiting.last_mut().unwrap()).await.is_none());
+    assert_eq!(quotas.place(&user, MINUTE).await.unwrap_err(), NoPlace::TooMany);
+    drop(waiting);
+    assert_eq!(quotas.load(), Load { running: 1, waiting: 1 });
+    // Whose calls were all given up does not come twice in turn.
+    let mut again = [Box::pin(quotas.place(&user, MINUTE)), Box::pin(quotas.place(&user, MINUTE))];
+    for place in &mut again {
+        assert!(begin(place).await.is_none());
+    }
+    drop(held);
+    let first = begin(&mut again[0]).await.unwrap();
+    assert!(begin(&mut of_other).await.is_none() && begin(&mut again[1]).await.is_none());
+    drop(first);
+    assert!(begin(&mut again[1]).await.is_none(), "it is the other's turn");
+    drop(begin(&mut of_other).await.unwrap());
+    assert!(begin(&mut again[1]).await.unwrap().is_ok());
+    assert_eq!(quotas.load(), Load::default());
+}
+
+#[tokio::test]
 async fn what_a_run_did_not_take_of_the_day_comes_back() {
     let quotas = quotas(8, 8, Some(90), Some(100));
     let user: Arc<str> = "a".into();

@@ -91,9 +91,23 @@ async function screenshot(name, shown = page) {
   if (SCREENSHOTS) await shown.screenshot({ path: join(SCREENSHOTS, `${name}.png`) });
 }
 
+// Shows the page in both colour schemes, on a phone and on a desk.
+async function show_in_all_sizes(name) {
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width: 390, height: 800 });
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide for a phone`);
+    await screenshot(`${name}-${colorScheme}-phone`);
+    await page.setViewportSize({ width: 1100, height: 720 });
+    await screenshot(`${name}-${colorScheme}`);
+  }
+}
+
 test("a person signs in with the keyboard alone", async () => {
   await page.goto(`${address}/console`);
   assert.equal(await page.locator("body").getAttribute("data-page"), "login");
+  await show_in_all_sizes("login");
   for (let tabs = 0; tabs < 20; tabs += 1) {
     const label = await page.evaluate(() => document.activeElement?.labels?.[0]?.textContent ?? "");
     if (label.includes("Token")) break;
@@ -117,7 +131,7 @@ test("a run is watched as it goes on, and stopped", async () => {
   const shown = page.locator("article[data-run]");
   await shown.locator('pre[data-stream="stdout"]', { hasText: "line 3" }).waitFor();
   await shown.locator('pre[data-stream="stdout"]', { hasText: "line 12" }).waitFor();
-  await screenshot("now");
+  await show_in_all_sizes("running");
   await shown.getByRole("button", { name: "Stop" }).click();
   const result = await running;
   assert.equal(result.structuredContent.status, "cancelled");
@@ -130,7 +144,7 @@ test("a question of a rule waits for an answer here, though the client cannot be
   const form = page.locator("form[data-question]");
   await form.waitFor();
   assert.match(await page.locator("main").textContent(), /everything\.echo/);
-  await screenshot("approvals");
+  await show_in_all_sizes("approvals-waiting");
   const choice = form.getByText("yes, this call", { exact: true });
   if (await form.locator("select").count()) await form.locator("select").first().selectOption("yes, this call");
   else await choice.click();
@@ -157,7 +171,7 @@ print("7 bars")`;
   await show_run();
   const shown = page.locator("#displays img").first();
   assert.equal(await shown.evaluate(async (image) => (await image.decode(), image.naturalWidth)), 560);
-  await screenshot("run");
+  await show_in_all_sizes("run");
 });
 
 test("hostile output is text", async () => {
@@ -177,6 +191,7 @@ print("</pre><h1>the end</h1>", file=sys.stderr)`;
   assert.ok((await stderr.textContent()).includes("</pre><h1>the end</h1>"));
   assert.equal(await page.locator("h1", { hasText: "the end" }).count(), 0);
   assert.equal(await page.evaluate(() => window.hacked), undefined);
+  await show_in_all_sizes("hostile");
 });
 
 test("every page is found by its link, in both colour schemes and on a phone", async () => {
@@ -184,15 +199,12 @@ test("every page is found by its link, in both colour schemes and on a phone", a
   for (const name of ["Runs", "Approvals", "Sessions", "Servers", "Artifacts", "Numbers", "Now"]) {
     await page.getByRole("navigation", { name: "Console" }).getByRole("link", { name }).click();
     await page.locator(`body[data-page="${name.toLowerCase()}"]`).waitFor();
-    for (const colorScheme of ["dark", "light"]) {
-      await page.emulateMedia({ colorScheme });
-      await page.setViewportSize({ width: 390, height: 800 });
-      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-      assert.ok(overflow <= 0, `${name} is ${overflow} pixels too wide for a phone`);
-      await page.setViewportSize({ width: 1100, height: 720 });
-      await screenshot(`${name.toLowerCase()}-${colorScheme}`);
-    }
+    await show_in_all_sizes(name.toLowerCase());
   }
+  await page.goto(`${address}/console/servers`);
+  await page.getByRole("link", { name: "everything" }).click();
+  await page.locator('body[data-page="server"]').waitFor();
+  await show_in_all_sizes("server");
 });
 
 test("a session is ended", async () => {

@@ -1,6 +1,7 @@
 //! What servers say and ask, what they are given, and what is not shown of it.
 
 use super::*;
+use crate::upstream::LogMessage;
 
 #[tokio::test]
 async fn progress_and_words_of_a_server_are_passed_on() {
@@ -17,11 +18,13 @@ async fn progress_and_words_of_a_server_are_passed_on() {
     assert_eq!(seen, expected);
     let words = json!({ "level": "warning", "logger": "l", "data": { "b": 1, "a": "hunter2! said" } });
     bench.call("log", words).await.unwrap();
-    let Event::Log { server, level, logger, data } = events.recv().await.unwrap() else { panic!("no log") };
-    assert_eq!((&*server, level.as_str(), logger.as_deref()), ("fake", "warning", Some("l")));
+    let Event::Log(log) = events.recv().await.unwrap() else { panic!("no log") };
+    let LogMessage { server, level, logger, data } = &*log;
+    assert_eq!((&**server, level.as_str(), logger.as_deref()), ("fake", "warning", Some("l")));
     assert_eq!(data.to_string(), r#"{"b":1,"a":"[API_TOKEN] said"}"#);
     bench.call("log", json!({ "data": "x".repeat(1 << 20) })).await.unwrap();
-    let Event::Log { level, data, .. } = events.recv().await.unwrap() else { panic!("no log") };
+    let Event::Log(log) = events.recv().await.unwrap() else { panic!("no log") };
+    let LogMessage { level, data, .. } = &*log;
     assert_eq!((level.as_str(), data.as_str().unwrap().len() < 20_000), ("info", true));
     bench.upstream.shutdown().await;
 }
