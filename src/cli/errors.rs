@@ -344,6 +344,7 @@ fn exit_of(error: &UpstreamError) -> Exit {
         UpstreamError::Start { .. }
         | UpstreamError::Http { .. }
         | UpstreamError::Login(_)
+        | UpstreamError::LoginOnPage { .. }
         | UpstreamError::BackingOff { .. }
         | UpstreamError::Ended { .. }
         | UpstreamError::TimedOut { .. }

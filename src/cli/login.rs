@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead};
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -100,12 +101,12 @@ pub(super) async fn login(workspace: &Workspace, args: LoginArgs) -> Result<Acco
     let scopes = args.scope.iter().flat_map(|text| text.split([' ', ','])).filter(|scope| !scope.is_empty());
     let pending = upstream.logins().begin(&server.name, launch, scopes.map(str::to_owned).collect()).await;
     spinner.clear();
-    let mut pending = pending.map_err(failed)?;
+    let pending = pending.map_err(failed)?;
     let provider = visible_line(pending.issuer());
     say(format_args!("log in to '{}' at {provider}:", visible_line(&server.name)));
     say(format_args!("{}", visible(pending.url())));
     let account = match args.no_browser {
-        true => by_hand(&mut pending).await,
+        true => by_hand(&pending).await,
         false => {
             if !open_browser(pending.url()) {
                 say("hint: no browser could be opened: open this page, on another machine with --no-browser");
@@ -133,24 +134,25 @@ pub(super) async fn login(workspace: &Workspace, args: LoginArgs) -> Result<Acco
 }
 
 /// Waits for the browser, or for what the person copies from it.
-async fn by_hand(pending: &mut PendingLogin) -> Result<Account, CommandError> {
+async fn by_hand(pending: &PendingLogin) -> Result<Account, CommandError> {
     say("then paste the address of the last page, or the code that it shows, and press Enter:");
+    let mut waiting = pin!(pending.wait());
     loop {
         let line = tokio::task::spawn_blocking(|| {
             let mut line = String::new();
             io::stdin().lock().read_line(&mut line).map(|length| (length > 0).then_some(line))
         });
         let line = tokio::select! {
-            account = pending.wait() => return account.map_err(failed),
+            account = &mut waiting => return account.map_err(failed),
             line = line => line.map_err(io::Error::from)??,
         };
-        let Some(line) = line else { return pending.wait().await.map_err(failed) };
-        match pending.paste(&line).await {
-            Err(error) if error.is_misread() => {
+        match line.map(|line| pending.paste(&line)) {
+            Some(Err(error)) => {
                 say(format_args!("error: {error}"));
                 say(format_args!("hint: paste the address of the last page"));
             }
-            done => return done.map_err(failed),
+            // Of two answers, the first counts.
+            Some(Ok(())) | None => return waiting.await.map_err(failed),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! ```text
 //! routes        paths and the headers of all answers
 //! visitor       who sends a request ─▶ visits (browsers that are signed in) ─▶ cookie, form
+//! login         logs the user in to a remote server ─▶ logins (those that have begun)
 //! sign_in, now, runs, run, …   one file for each page, with the template of the same name in `pages`
 //! live          news for pages that are open
 //! history       runs of the audit log ─▶ text, page
@@ -23,6 +24,8 @@ mod form;
 mod frame;
 mod history;
 mod live;
+mod login;
+mod logins;
 mod now;
 mod numbers;
 mod page;

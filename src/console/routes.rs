@@ -13,7 +13,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::page::problem;
 use super::visitor::Console;
 use super::{
-    approvals, artifacts, assets, live, now, numbers, run, runs, servers, session_files, sessions, sign_in,
+    approvals, artifacts, assets, live, login, now, numbers, run, runs, servers, session_files, sessions,
+    sign_in,
 };
 use crate::feed::Feed;
 use crate::http::Site;
@@ -27,8 +28,8 @@ const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
 /// Returns the pages of a listener. What happens in the workspace of a user is what `feed_of` says.
 pub fn routes(site: Site, feed_of: fn(&Workspace) -> Feed) -> Router {
-    let console =
-        Arc::new(Console { site, visits: Default::default(), histories: Default::default(), feed_of });
+    let (visits, histories, logins) = Default::default();
+    let console = Arc::new(Console { site, visits, histories, logins, feed_of });
     Router::new()
         .route("/console", get(now::page_of_now))
         .route("/console/live", get(live::live))
@@ -45,6 +46,9 @@ pub fn routes(site: Site, feed_of: fn(&Workspace) -> Feed) -> Router {
         .route("/console/sessions", get(sessions::page_of_sessions).post(sessions::end))
         .route("/console/servers", get(servers::page_of_servers))
         .route("/console/servers/{name}", get(servers::page_of_server))
+        .route("/console/servers/{name}/login", post(login::begin))
+        .route("/console/servers/{name}/logout", post(login::end))
+        .route(login::CALLBACK, get(login::come_back))
         .route("/console/artifacts", get(artifacts::gallery))
         .route("/console/artifacts/content", get(artifacts::content))
         .route("/console/numbers", get(numbers::numbers))

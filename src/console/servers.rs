@@ -10,6 +10,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 
 use super::frame::Frame;
+use super::login::LoginPart;
 use super::page::{page, problem};
 use super::text::{When, in_a_line, plain};
 use super::visitor::{Console, Visitor};
@@ -31,6 +32,8 @@ struct Servers {
 struct OneServer {
     frame: Frame,
     row: Row,
+    /// None for a server to which nobody can log in.
+    login: Option<LoginPart>,
     tools: Vec<ToolRow>,
     left_out: usize,
 }
@@ -150,5 +153,6 @@ pub(super) async fn page_of_server(
         tools: tools.collect(),
         left_out: summaries.len().saturating_sub(MOST_TOOLS),
         row: Row::of(&server, &known),
+        login: LoginPart::of(&visitor.workspace().upstream, &server),
     })
 }

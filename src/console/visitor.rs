@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 use super::cookie;
 use super::form::{self, Fields, query};
 use super::history::Histories;
+use super::logins::Logins;
 use super::page::problem;
 use super::visits::Visits;
 use crate::feed::Feed;
@@ -23,6 +24,7 @@ pub(super) struct Console {
     pub(super) site: Site,
     pub(super) visits: Visits,
     pub(super) histories: Histories,
+    pub(super) logins: Logins,
     /// Returns what happens in a workspace.
     pub(super) feed_of: fn(&Workspace) -> Feed,
 }

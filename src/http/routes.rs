@@ -182,7 +182,7 @@ impl App {
     }
 
     /// Returns the start of the URLs under which the client of a request reaches the bridge. The host was checked before.
-    fn base(&self, headers: &HeaderMap) -> Option<String> {
+    pub(super) fn base(&self, headers: &HeaderMap) -> Option<String> {
         let host = headers.get(HOST)?.to_str().ok()?;
         Some(format!("{}://{host}", if self.is_https(headers) { "https" } else { "http" }))
     }
@@ -223,6 +223,7 @@ async fn answer(app: &App, request: Request) -> Result<Response, Refusal> {
     let user = app.users.of(&identity);
     let permit = Arc::clone(&user.requests).try_acquire_owned().map_err(|_| TOO_MANY_REQUESTS)?;
     let service = user.service(&identity.credential);
+    user.workspace().upstream.is_reached_at(app.base(&parts.headers));
     let (body, held) = body::read(body, &user.held, body::ARRIVAL)
         .await
         .map_err(|body::Refused(status, text)| Refusal { status, reason: "body", text })?;

@@ -103,6 +103,11 @@ impl Site {
         self.0.refuse(refusal, headers, extensions)
     }
 
+    /// Returns the start of the URLs under which the browser of a request reaches it.
+    pub fn base(&self, headers: &HeaderMap) -> Option<String> {
+        self.0.base(headers)
+    }
+
     /// Whether browsers reach it over HTTPS.
     pub fn is_https(&self, headers: &HeaderMap) -> bool {
         self.0.is_https(headers)

@@ -96,6 +96,15 @@ pub enum UpstreamError {
     /// The login of the user cannot be used.
     #[error(transparent)]
     Login(Box<LoginError>),
+    /// The same, or that the server wants one, for one of many users, who logs in on a page of the console.
+    #[error("{error}")]
+    LoginOnPage {
+        server: Arc<str>,
+        error: Box<UpstreamError>,
+        /// None where the console cannot be reached.
+        page: Option<String>,
+        principal: Arc<str>,
+    },
     /// The server failed several times and is not started again yet.
     #[error("server '{server}' failed {failures} times in a row; next attempt in {} s: {last}", .wait.as_secs_f64().ceil())]
     BackingOff {
@@ -167,6 +176,7 @@ impl UpstreamError {
             Self::Start { .. } | Self::BackingOff { .. } => "start_failed",
             Self::Http { .. } => "http_error",
             Self::Login(_) => "login",
+            Self::LoginOnPage { error, .. } => error.kind(),
             Self::Ended { .. } => "server_ended",
             Self::TimedOut { .. } => "timeout",
             Self::Cancelled { .. } | Self::ShuttingDown => "cancelled",
@@ -182,7 +192,7 @@ impl UpstreamError {
     /// Returns whether the server wants a login.
     pub(super) fn is_about_login(&self) -> bool {
         match self {
-            Self::Login(_) => true,
+            Self::Login(_) | Self::LoginOnPage { .. } => true,
             Self::Http { status, .. } => *status == StatusCode::UNAUTHORIZED,
             _ => false,
         }
@@ -207,6 +217,7 @@ impl UpstreamError {
                 format!("it {} (HTTP {status} from {url}){body}", refusal(*status))
             }
             Self::Skipped { why, .. } => why.to_string(),
+            Self::LoginOnPage { error, .. } => error.reason(),
             _ => self.to_string(),
         }
     }
@@ -242,6 +253,13 @@ impl UpstreamError {
             Self::Start { remedy, .. } => remedy.as_ref().map(Remedy::hint),
             Self::Http { server, status, has_login, .. } => hint_at(server, *status, *has_login),
             Self::Login(error) => error.hint(),
+            Self::LoginOnPage { server, page, principal, .. } => {
+                let command = format!("{} --principal {principal}", login_command(server));
+                Some(match page {
+                    Some(page) => format!("log in at {page}, or have the operator run `{command}`"),
+                    None => format!("have the operator of the bridge run `{command}`"),
+                })
+            }
             Self::TimedOut { by_definition: true, .. } => {
                 Some("raise 'tool_timeout_sec' in the server's definition".into())
             }

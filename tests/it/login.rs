@@ -38,7 +38,7 @@ pub(crate) fn register(suite: &mut Suite) {
     );
 }
 
-const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
+pub(crate) const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fakes");
 /// How long the provider and the server may take to start, on a loaded machine.
 const START: Duration = Duration::from_secs(60);
 
@@ -87,7 +87,7 @@ impl<'a> Place<'a> {
     }
 
     /// A command whose browser has this person in it.
-    fn command(&self, words: &[&str], person: &str) -> Prepared {
+    pub(crate) fn command(&self, words: &[&str], person: &str) -> Prepared {
         let mut command = self.env.command(self.env.binary());
         command.argv.extend(words.iter().map(Into::into));
         let browser = format!("{} {FAKES}/browser.py", which("python3").unwrap().display());
@@ -139,6 +139,25 @@ impl<'a> Place<'a> {
         fs::write(&self.files("MCPs")[0], login.to_string()).unwrap();
     }
 
+    /// Has the provider keep the answer to who wants a token, until the file is removed. It says `held`.
+    pub(crate) fn hold_tokens(&self) -> PathBuf {
+        self.env.write("home/seen.hold", "")
+    }
+
+    /// Opens a page in a browser with this person in it. Returns where it ends: at the page after the login, or before that with
+    /// `stop`.
+    pub(crate) fn browse(&self, url: &str, person: &str, stop: bool) -> String {
+        let mut browser = self.env.command(which("python3").unwrap());
+        browser.argv.extend([format!("{FAKES}/browser.py"), url.to_owned()].map(OsString::from));
+        browser.env.insert("PERSON".into(), person.into());
+        let last = self.env.folder("home").join("last");
+        if stop {
+            browser.env.insert("STOP_AT".into(), last.clone().into());
+        }
+        let said = browser.run(self.env.guard()).ok();
+        if stop { fs::read_to_string(last).unwrap().trim().to_owned() } else { said }
+    }
+
     /// What the provider was asked for.
     pub(crate) fn seen(&self, what: &str) -> usize {
         let seen = fs::read_to_string(self.env.folder("home").join("seen")).unwrap();
@@ -176,7 +195,7 @@ fn a_person_logs_in_and_out_and_no_token_is_shown(env: &TestEnv) {
 
     let said = place.log_in();
     assert!(
-        said.contains("logged in to 'web', with the permissions 'read'") && said.contains("2 tools"),
+        said.contains("logged in to 'web', with the permissions 'read'") && said.contains("3 tools"),
         "{said}"
     );
     let file = &place.files("MCPs")[0];
@@ -258,21 +277,16 @@ fn a_login_without_a_browser_takes_what_is_pasted(env: &TestEnv) {
     let mut running = command.spawn(env.guard(), Stdio::piped(), Stdio::piped(), Stdio::piped());
     let mut lines = BufReader::new(running.child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let page = lines.find(|line| line.starts_with("http://")).unwrap();
-    let mut browser = env.command(which("python3").unwrap());
-    browser.argv.extend([format!("{FAKES}/browser.py"), page].map(OsString::from));
-    let last = env.folder("home").join("last");
-    browser.env.insert("STOP_AT".into(), last.clone().into());
-    browser.run(env.guard()).ok();
-    let last = fs::read_to_string(last).unwrap();
+    let last = place.browse(&page, "alice", true);
     let mut input = running.child.stdin.take().unwrap();
     // What belongs to another login does not end this one.
-    let (address, state) = last.trim().split_once("&state=").unwrap();
+    let (address, state) = last.split_once("&state=").unwrap();
     writeln!(input, "{address}&state=x{state}").unwrap();
     assert!(lines.any(|line| line.contains("this is neither a code nor the address of the last page")));
     // Nor does a code that could be that of another provider: this one confirms itself in the address.
     writeln!(input, "some-code").unwrap();
     assert!(lines.any(|line| line.contains("a code is not enough at this provider")));
-    write!(input, "{last}").unwrap();
+    writeln!(input, "{last}").unwrap();
     assert!(running.wait_within(START).success());
     assert_eq!(place.call("web.whoami"), "alice");
 }
@@ -377,10 +391,7 @@ fn a_client_that_shows_pages_shows_the_login(env: &TestEnv) {
     assert_eq!(shown["params"]["mode"], "url");
     assert!(shown["params"]["message"].as_str().unwrap().contains("'web'"), "{shown}");
     answer(&shown, "accept");
-    let mut browser = env.command(which("python3").unwrap());
-    let url = shown["params"]["url"].as_str().unwrap();
-    browser.argv.extend([format!("{FAKES}/browser.py"), url.to_owned()].map(OsString::from));
-    browser.run(env.guard()).ok();
+    place.browse(shown["params"]["url"].as_str().unwrap(), "alice", false);
     assert_eq!(pending.outcome().ok(), "'alice'");
     let done = eventually("a notification", env.guard().left(), || {
         let mut said = bridge.unasked().into_iter();

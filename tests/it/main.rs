@@ -54,6 +54,7 @@ mod limits;
 mod login;
 mod login_keyring;
 mod login_lies;
+mod login_pages;
 mod losses;
 mod machine;
 mod machine_supervisor;
@@ -162,6 +163,7 @@ const TOPICS: &[fn(&mut Suite)] = &[
     login::register,
     login_keyring::register,
     login_lies::register,
+    login_pages::register,
     losses::register,
     manners::register,
     mcp::register,

@@ -1,10 +1,14 @@
 //! Logins that a call turns out to need: the person is shown the page, if the client can do that.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use codebridge_runtimes::exec::visible_line;
 use codebridge_runtimes::random_hex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::broadcast;
 
 use super::Upstream;
 use super::pages::MOST_CLOSED;
@@ -13,15 +17,28 @@ use crate::policy::Kind;
 use crate::upstream::called_by::CalledBy;
 use crate::upstream::discovery::Server;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::login::{Account, LoginError};
+use crate::upstream::login::{Account, is_safe};
 use crate::upstream::person::{Decision, ask_with_page};
 use crate::upstream::questions::Answers;
+
+/// How long one of many users may take to log in on a page of the console.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A login that the person is to make.
+struct Wanted<'a> {
+    message: String,
+    /// The page.
+    url: String,
+    /// Ends when the person has logged in. What the browser brings is lost if it is dropped before.
+    done: Pin<Box<dyn Future<Output = Result<(), UpstreamError>> + Send + 'a>>,
+}
 
 impl Upstream {
     /// Has the person log in, if that is what `error` says is missing. Then the call can be made again: the server has not taken it.
     ///
     /// # Errors
-    /// The same error, if it says something else, the client cannot show a page, or the person did not log in.
+    /// The same error, if it says something else, the client cannot show a page, or the person did not log in. Where users log in on
+    /// a page of the console, it names the page.
     pub async fn ask_to_log_in(
         &self,
         server: &Arc<Server>,
@@ -29,14 +46,13 @@ impl Upstream {
         answers: &dyn Answers,
         by: &CalledBy,
     ) -> Result<(), UpstreamError> {
-        // The browser of one of many users is on another machine, where nobody waits for it.
-        if !self.wants_login(&error)
-            || self.0.user.operator_dir.is_some()
-            || !answers.offers().elicitation_by_url
-        {
+        if !self.wants_login(&error) {
             return Err(error);
         }
-        let Ok(definition) = &server.definition else { return Err(error) };
+        let error = self.with_page(server, error);
+        if !answers.offers().elicitation_by_url {
+            return Err(error);
+        }
         let asked = Instant::now();
         // One page at a time.
         let mut pages = self.0.pages.lock().await;
@@ -48,29 +64,24 @@ impl Upstream {
         if page.closed >= MOST_CLOSED {
             return Err(error);
         }
-        let begun = self.logins().begin(&server.name, &definition.launch, Vec::new()).await;
-        let Ok(mut pending) = begun else { return Err(error) };
-        let (url, issuer) = (pending.url().to_owned(), visible_line(pending.issuer()));
-        let message = format!(
-            "Code uses the MCP server '{}', which wants a login. Log in at {issuer}, if you want code to use it with your account.",
-            visible_line(&server.name)
-        );
+        let Some(Wanted { message, url, mut done }) = self.login_wanted(server, &error, by).await else {
+            return Err(error);
+        };
         let id = random_hex::<16>();
         let decision = tokio::select! {
             // Some clients answer when the page is closed.
-            account = pending.wait() => {
-                let account = self.logged_in(account, by).await;
+            done = &mut done => {
                 answers.page_done(&id);
-                return page.end(account);
+                return page.end(done);
             }
             decision = ask_with_page(answers, &message, &url, &id) => decision,
         };
         self.0.telemetry.answered(decision.name());
         match decision {
             Decision::Approved => {
-                let account = self.logged_in(pending.wait().await, by).await;
+                let done = done.await;
                 answers.page_done(&id);
-                page.end(account)
+                page.end(done)
             }
             Decision::Refused => {
                 page.closed = MOST_CLOSED;
@@ -83,15 +94,63 @@ impl Upstream {
         }
     }
 
-    /// Records a login.
-    async fn logged_in(
-        &self,
-        account: Result<Account, LoginError>,
-        by: &CalledBy,
-    ) -> Result<Account, UpstreamError> {
-        let account = account.map_err(|why| UpstreamError::Login(Box::new(why)))?;
-        self.record_login(&account, Arc::clone(&by.facts)).await;
-        Ok(account)
+    /// Returns the login that helps against an error; None if it cannot begin.
+    async fn login_wanted<'a>(
+        &'a self,
+        server: &'a Server,
+        error: &UpstreamError,
+        by: &'a CalledBy,
+    ) -> Option<Wanted<'a>> {
+        let name = visible_line(&server.name);
+        let wants = format!("Code uses the MCP server '{name}', which wants a login.");
+        if self.0.user.operator_dir.is_some() {
+            // The browser is on another machine, and whoever gets the page must log in for nobody else: it is behind a sign-in.
+            let UpstreamError::LoginOnPage { page: Some(url), .. } = error else { return None };
+            let message = format!(
+                "{wants} Log in on this page of the console, if you want code to use it with your account."
+            );
+            let (logins, error) = (self.0.logged_in.subscribe(), error.clone());
+            let done = async move {
+                let login = wait_for_login(logins, &server.name);
+                tokio::time::timeout(PATIENCE, login).await.map_err(|_| error)
+            };
+            return Some(Wanted { message, url: url.clone(), done: Box::pin(done) });
+        }
+        let launch = &server.definition.as_ref().ok()?.launch;
+        let pending = self.logins().begin(&server.name, launch, Vec::new()).await.ok()?;
+        let (url, issuer) = (pending.url().to_owned(), visible_line(pending.issuer()));
+        let message = format!("{wants} Log in at {issuer}, if you want code to use it with your account.");
+        let done = async move {
+            let account = pending.wait().await.map_err(|why| UpstreamError::Login(Box::new(why)))?;
+            self.record_login(&account, Arc::clone(&by.facts)).await;
+            Ok(())
+        };
+        Some(Wanted { message, url, done: Box::pin(done) })
+    }
+
+    /// Returns the error with the page where one of many users logs in; other users have none.
+    fn with_page(&self, server: &Server, error: UpstreamError) -> UpstreamError {
+        if self.0.user.operator_dir.is_none() {
+            return error;
+        }
+        let name = utf8_percent_encode(&server.name, NON_ALPHANUMERIC);
+        let page = self.0.console.borrow().as_ref().map(|base| format!("{base}/console/servers/{name}"));
+        UpstreamError::LoginOnPage {
+            server: Arc::clone(&server.name),
+            error: Box::new(error),
+            page,
+            principal: self.principal(),
+        }
+    }
+
+    /// Notes under which address the client of this user reaches the bridge: its console is there too.
+    pub fn is_reached_at(&self, base: Option<String>) {
+        let base = base.filter(|base| is_safe(base));
+        self.0.console.send_if_modified(|known| {
+            let is_new = *known != base;
+            *known = base;
+            is_new
+        });
     }
 
     /// Records that the person has logged in to a server.
@@ -99,6 +158,8 @@ impl Upstream {
         let line = Approved::new(facts, &Kind::Server.to_string(), &account.issuer, "logged-in");
         // The person has it by now: a log that cannot be written stops the calls.
         let _ = self.0.audit.approved(line.of(&account.server)).await;
+        // There may be no call that waits for it.
+        let _ = self.0.logged_in.send(account.server.as_str().into());
     }
 
     /// Whether a login, or another one, helps against an error.
@@ -117,6 +178,18 @@ impl Upstream {
             }
             UpstreamError::Login(error) => error.is_expired(),
             _ => false,
+        }
+    }
+}
+
+/// Waits until the user has logged in to a server.
+async fn wait_for_login(mut logins: broadcast::Receiver<Arc<str>>, server: &str) {
+    loop {
+        match logins.recv().await {
+            Ok(other) if *other != *server => {}
+            // One that was missed may have been it.
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return,
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,8 @@ use crate::upstream::unattended::denial_of_call;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
+/// Logins that a call which waits for one may not have noticed yet.
+const MOST_LOGINS: usize = 16;
 
 /// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
@@ -69,6 +71,10 @@ struct Inner {
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
     /// The pages of logins that the person was shown. Held while one is shown.
     pages: tokio::sync::Mutex<pages::Pages>,
+    /// The servers that the person logs in to, as it happens.
+    logged_in: broadcast::Sender<Arc<str>>,
+    /// The start of the URLs of the console, where one of many users logs in.
+    console: watch::Sender<Option<String>>,
     /// Comparisons of a wrong name with all others take turns.
     comparing: Semaphore,
 }
@@ -126,6 +132,8 @@ impl Upstream {
             asked: Default::default(),
             unapproved: Default::default(),
             pages: Default::default(),
+            logged_in: broadcast::Sender::new(MOST_LOGINS),
+            console: Default::default(),
             comparing: Semaphore::new(1),
         }))
     }

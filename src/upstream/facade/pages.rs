@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::upstream::error::UpstreamError;
-use crate::upstream::login::Account;
 
 /// A page that was closed so often is not shown again: code could show it again and again.
 pub(super) const MOST_CLOSED: u32 = 3;
@@ -22,9 +21,9 @@ pub(super) struct Page {
 
 impl Page {
     /// Keeps what came of a page.
-    pub(super) fn end(&mut self, account: Result<Account, UpstreamError>) -> Result<(), UpstreamError> {
-        match account {
-            Ok(_) => *self = Self { closed: 0, logged_in: Some(Instant::now()) },
+    pub(super) fn end(&mut self, login: Result<(), UpstreamError>) -> Result<(), UpstreamError> {
+        match login {
+            Ok(()) => *self = Self { closed: 0, logged_in: Some(Instant::now()) },
             Err(error) => {
                 self.closed += 1;
                 return Err(error);

@@ -104,12 +104,20 @@ impl Bearer {
         seen.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "[login]"))
     }
 
+    /// Renews a login, also when nobody waits for it any more: many providers take a refresh token only once, and the new one must
+    /// be kept.
     async fn renew(&self, stale: &StoredLogin) -> Result<StoredLogin, LoginError> {
         if stale.refresh_token.is_none() {
             return Err(self.0.target.failed(Problem::Expired));
         }
+        let (bearer, stale) = (self.clone(), stale.clone());
+        let renewed = tokio::spawn(async move { bearer.renew_and_keep(&stale).await }).await;
+        renewed.unwrap_or_else(|error| Err(self.0.target.failed(Problem::NotRenewed(error.to_string()))))
+    }
+
+    async fn renew_and_keep(&self, stale: &StoredLogin) -> Result<StoredLogin, LoginError> {
         let _lock = self.lock().await?;
-        // Many providers take a refresh token only once: another process may have used it.
+        // Another process may have used the refresh token.
         let login = self.read().await?.ok_or_else(|| self.0.target.failed(Problem::Expired))?;
         if login.access_token != stale.access_token {
             return Ok(login);

@@ -104,7 +104,7 @@ impl Callback {
     }
 
     /// Waits for the answer to the login with this state. Everything else is told that it is not awaited.
-    pub(super) async fn wait(&mut self, state: &str) -> Answer {
+    pub(super) async fn wait(&self, state: &str) -> Answer {
         let (found, mut answer) = oneshot::channel();
         let found = Arc::new(Mutex::new(Some(found)));
         let mut connections = JoinSet::new();

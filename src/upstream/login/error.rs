@@ -38,7 +38,11 @@ pub enum Problem {
     #[error("{0}")]
     Unsafe(String),
     #[error("its provider registers no clients by itself")]
-    Unregistered { port: u16 },
+    Unregistered {
+        redirect_uri: String,
+        /// The port that the definition has to name.
+        port: Option<u16>,
+    },
     #[error("its provider did not register this client: {0}")]
     NotRegistered(String),
     #[error("its provider refused: {0}")]
@@ -52,6 +56,11 @@ pub enum Problem {
     /// The provider says in the address who it is.
     #[error("a code is not enough at this provider")]
     PastedCode,
+    /// The browser would bring the code where others can read it.
+    #[error("the console is reached without TLS, where others can read a login")]
+    OpenPage,
+    #[error("the browser came back from another login, or a second time")]
+    Strange,
     #[error("the login has expired")]
     Expired,
     #[error("the login could not be renewed: {0}")]
@@ -76,11 +85,6 @@ impl Problem {
 }
 
 impl LoginError {
-    /// Returns whether a person has pasted something else.
-    pub fn is_misread(&self) -> bool {
-        matches!(self.problem, Problem::Pasted | Problem::PastedCode)
-    }
-
     /// Returns whether another login helps.
     pub fn is_expired(&self) -> bool {
         matches!(self.problem, Problem::Expired | Problem::Keyring(KeyringError::Missing))
@@ -108,9 +112,16 @@ impl LoginError {
             Problem::Undiscovered => {
                 Some("if it needs a token, put it into \"headers\" of its definition".into())
             }
-            Problem::Unregistered { port } => Some(format!(
-                "register a client there with the redirect URI http://127.0.0.1:{port}/callback, and write its id into its \
-                 definition: \"oauth\": {{\"clientId\": \"…\", \"redirectPort\": {port}}}"
+            Problem::Unregistered { redirect_uri, port } => {
+                let port = port.map_or_else(String::new, |port| format!(", \"redirectPort\": {port}"));
+                Some(format!(
+                    "register a client there with the redirect URI {redirect_uri}, and write its id into its definition: \
+                     \"oauth\": {{\"clientId\": \"…\"{port}}}"
+                ))
+            }
+            Problem::OpenPage => Some(format!(
+                "open the console over HTTPS, or have the operator run `{}` with --principal",
+                login_command(&self.server)
             )),
             Problem::Listen { .. } => {
                 Some("set another \"redirectPort\" in \"oauth\" of its definition".into())

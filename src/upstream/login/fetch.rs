@@ -20,7 +20,7 @@ use crate::upstream::discovery::HttpOptions;
 use crate::upstream::http_client::{CertificateFileError, builder, plain_builder};
 
 /// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of an answer.
 const LONGEST_ANSWER: usize = 256 << 10;
 /// Characters of a host that are shown.
@@ -54,7 +54,7 @@ pub(super) struct Fetch {
     headers: HeaderMap,
     /// Whether machines of this network may be asked.
     is_private: bool,
-    limit: Duration,
+    pub(super) limit: Duration,
     /// The library passes on that there was an error, but not always which.
     last_error: Mutex<Option<FetchError>>,
 }
@@ -66,10 +66,13 @@ impl Fetch {
         headers: HeaderMap,
         options: &HttpOptions,
     ) -> Result<Self, CertificateFileError> {
-        let is_private = is_private(&server).await;
+        let (is_private, addresses) = addresses_of(&server).await;
         let has_proxy = PROXIES.iter().any(|name| std::env::var_os(name).is_some());
         let client = |for_server: bool| {
             let mut builder = builder(options, for_server)?.redirect(Policy::none());
+            if let Some(host) = server.host_str().filter(|_| !addresses.is_empty()) {
+                builder = builder.resolve_to_addrs(host, &addresses);
+            }
             if !for_server && !is_private && !has_proxy {
                 builder = builder.dns_resolver(Arc::new(PublicOnly));
             }
@@ -217,16 +220,24 @@ fn address_of(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Whether a server is reached within this machine or network.
-async fn is_private(server: &Url) -> bool {
+/// Returns whether a server is reached within this machine or network, and the addresses of its name. No other ones are used for
+/// it afterwards: whoever owns the name could answer differently each time.
+async fn addresses_of(server: &Url) -> (bool, Vec<SocketAddr>) {
     if let Some(address) = address_of(server) {
-        return !is_public(address);
+        return (!is_public(address), Vec::new());
     }
-    let Some(host) = server.host_str() else { return false };
-    match lookup_host((host, 0)).await {
-        Ok(mut addresses) => addresses.any(|address| !is_public(address.ip())),
-        Err(_) => false,
+    let Some(host) = server.host_str() else { return (false, Vec::new()) };
+    lookup_host((host, 0)).await.map_or((false, Vec::new()), |found| usable(found.collect()))
+}
+
+/// Returns whether a server with these addresses is inside, and which of them are used. One that names an address of the internet
+/// is on the internet, whatever else it names.
+fn usable(mut found: Vec<SocketAddr>) -> (bool, Vec<SocketAddr>) {
+    let is_private = !found.is_empty() && found.iter().all(|address| !is_public(address.ip()));
+    if !is_private {
+        found.retain(|address| is_public(address.ip()));
     }
+    (is_private, found)
 }
 
 /// Whether an address is one of the internet.
@@ -347,6 +358,22 @@ mod tests {
             ("64:ff9b::a00:1", false),
         ] {
             assert_eq!(is_public(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_server_with_a_public_address_is_on_the_internet_whatever_else_it_names() {
+        let all = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 0)).collect()
+        };
+        for (found, is_private, used) in [
+            (&["127.0.0.1", "10.0.0.1", "::1"][..], true, &["127.0.0.1", "10.0.0.1", "::1"][..]),
+            (&["10.0.0.1", "8.8.8.8"], false, &["8.8.8.8"]),
+            (&["8.8.8.8", "169.254.169.254"], false, &["8.8.8.8"]),
+            (&["2606:4700::1111"], false, &["2606:4700::1111"]),
+            (&[], false, &[]),
+        ] {
+            assert_eq!(usable(all(found)), (is_private, all(used)), "{found:?}");
         }
     }
 

@@ -9,7 +9,7 @@ use super::error::{LoginError, Problem};
 use super::files::StoredLogin;
 use super::grant::revoke;
 use super::keyring::{Keyring, KeyringError};
-use super::pending::PendingLogin;
+use super::pending::{PendingLogin, Return};
 use super::store::LoginStore;
 use super::target::Target;
 use crate::settings::Environment;
@@ -49,7 +49,31 @@ impl Logins {
         launch: &Launch,
         scopes: Vec<String>,
     ) -> Result<PendingLogin, LoginError> {
-        PendingLogin::begin(self.store.clone(), Target::of(server, launch)?, scopes).await
+        PendingLogin::begin(self.store.clone(), Target::of(server, launch)?, scopes, Return::Loopback).await
+    }
+
+    /// Begins a login after which the browser comes back to a page of the console, at this redirect URI.
+    ///
+    /// # Errors
+    /// There is no login, or it is not safe.
+    pub async fn begin_on_page(
+        &self,
+        server: &Arc<str>,
+        launch: &Launch,
+        redirect_uri: String,
+    ) -> Result<PendingLogin, LoginError> {
+        let target = Target::of(server, launch)?;
+        PendingLogin::begin(self.store.clone(), target, Vec::new(), Return::Page(redirect_uri)).await
+    }
+
+    /// Returns the login to a server; None if there is none.
+    ///
+    /// # Errors
+    /// Nobody can log in to it, or the folder cannot be read.
+    pub fn account(&self, server: &Arc<str>, launch: &Launch) -> Result<Option<Account>, LoginError> {
+        let target = Target::of(server, launch)?;
+        let login = self.store.look(server, &target.key).map_err(|problem| target.failed(problem))?;
+        Ok(login.map(Account::of))
     }
 
     /// Returns all logins, by server.

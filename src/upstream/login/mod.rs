@@ -21,8 +21,11 @@ mod pending;
 mod provider;
 mod store;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub(super) use bearer::Bearer;
+pub(super) use pending::is_safe;
 
 pub use account::Account;
 pub use error::LoginError;

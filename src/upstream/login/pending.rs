@@ -5,10 +5,12 @@ use std::time::Duration;
 use reqwest::Url;
 use rmcp::transport::auth::OAuthClientConfig;
 use rmcp::transport::{CredentialStore as _, InMemoryCredentialStore};
+use tokio::sync::watch;
 
 use super::account::Account;
 use super::callback::{Answer, Callback};
 use super::error::{LoginError, Problem};
+use super::fetch::is_loopback;
 use super::files::StoredLogin;
 use super::grant::Grant;
 use super::provider::Provider;
@@ -22,6 +24,14 @@ const EXAMPLE_PORT: u16 = 8123;
 /// Asks for a refresh token, at providers of OpenID Connect.
 const OFFLINE: &str = "offline_access";
 
+/// Where the browser comes back to.
+pub(super) enum Return {
+    /// A port of this machine, for as long as the login takes.
+    Loopback,
+    /// A page of the console, at this redirect URI.
+    Page(String),
+}
+
 /// A login that waits for the person.
 pub struct PendingLogin {
     store: LoginStore,
@@ -30,7 +40,11 @@ pub struct PendingLogin {
     client: OAuthClientConfig,
     scopes: Vec<String>,
     credentials: InMemoryCredentialStore,
-    callback: Callback,
+    /// None if the browser comes back to a page.
+    callback: Option<Callback>,
+    redirect_uri: String,
+    /// What the person has pasted.
+    pasted: watch::Sender<Option<Answer>>,
     /// The page where the person logs in.
     url: String,
     state: String,
@@ -47,14 +61,28 @@ impl PendingLogin {
         store: LoginStore,
         target: Target,
         scopes: Vec<String>,
+        back: Return,
     ) -> Result<Self, LoginError> {
         let failed = |problem| target.failed(problem);
+        if let Return::Page(uri) = &back
+            && !is_safe(uri)
+        {
+            return Err(failed(Problem::OpenPage));
+        }
         let mut provider = Provider::of(&target).await?;
-        let callback = Callback::listen(target.options.oauth.redirect).await.map_err(failed)?;
+        let (callback, redirect_uri) = match back {
+            Return::Page(uri) => (None, uri),
+            Return::Loopback => {
+                let callback = Callback::listen(target.options.oauth.redirect).await.map_err(failed)?;
+                let uri = callback.redirect_uri.clone();
+                (Some(callback), uri)
+            }
+        };
         let scopes = scopes_for(&provider, &target, &store, scopes).await;
         let credentials = InMemoryCredentialStore::new();
         provider.manager.set_credential_store(credentials.clone());
-        let client = client(&mut provider, &target, &callback.redirect_uri, &scopes).await.map_err(failed)?;
+        let client = client(&mut provider, &target, &redirect_uri, &scopes).await;
+        let client = client.map_err(|problem| failed(with_port(problem, &target, callback.as_ref())))?;
         let names: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let url = provider.manager.get_authorization_url(&names).await;
         let url = url.map_err(|error| failed(provider.problem(&error)))?;
@@ -65,8 +93,20 @@ impl PendingLogin {
         }
         let state = url.query_pairs().find(|(name, _)| name == "state").map(|(_, value)| value.into_owned());
         let state = state.ok_or_else(|| failed(Problem::Url))?;
-        let url = url.into();
-        Ok(Self { store, target, provider, client, scopes, credentials, callback, url, state })
+        let (url, pasted) = (url.into(), watch::Sender::default());
+        Ok(Self {
+            store,
+            target,
+            provider,
+            client,
+            scopes,
+            credentials,
+            callback,
+            redirect_uri,
+            pasted,
+            url,
+            state,
+        })
     }
 
     /// Returns the page where the person logs in.
@@ -79,21 +119,44 @@ impl PendingLogin {
         &self.provider.issuer
     }
 
-    /// Waits until the browser comes back, and completes the login.
+    /// Returns what tells the login from others, in the address of the page.
+    pub fn state(&self) -> &str {
+        &self.state
+    }
+
+    /// Waits until the browser comes back or the person has pasted something, and completes the login. The future must be kept until
+    /// it ends: without it, what the browser brings is lost.
     ///
     /// # Errors
     /// Nobody came back, the provider refused, or the login cannot be kept.
-    pub async fn wait(&mut self) -> Result<Account, LoginError> {
-        let answer = tokio::time::timeout(PATIENCE, self.callback.wait(&self.state)).await;
-        let answer = answer.map_err(|_| self.target.failed(Problem::TimedOut(PATIENCE)))?;
+    pub async fn wait(&self) -> Result<Account, LoginError> {
+        let mut pasted = self.pasted.subscribe();
+        let answer = async {
+            tokio::select! {
+                answer = browser(self.callback.as_ref(), &self.state) => answer,
+                Ok(answer) = pasted.wait_for(Option::is_some) => answer.clone(),
+            }
+        };
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok().flatten();
+        let answer = answer.ok_or_else(|| self.target.failed(Problem::TimedOut(PATIENCE)))?;
         self.complete(answer).await
     }
 
-    /// Completes the login with what the person has pasted: the address of the last page, or a code.
+    /// Completes the login with the query of the page that the browser came back to. It can be tried once.
     ///
     /// # Errors
-    /// It is neither, the provider refused, or the login cannot be kept.
-    pub async fn paste(&mut self, text: &str) -> Result<Account, LoginError> {
+    /// It belongs to another login, the provider refused, or the login cannot be kept.
+    pub async fn finish(self, query: &str) -> Result<Account, LoginError> {
+        let url = format!("{}?{query}", self.redirect_uri).parse().ok();
+        let answer = url.and_then(|url| Answer::read(&url, &self.state));
+        self.complete(answer.ok_or_else(|| self.target.failed(Problem::Strange))?).await
+    }
+
+    /// Has [`Self::wait`] complete the login with what the person has pasted: the address of the last page, or a code.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn paste(&self, text: &str) -> Result<(), LoginError> {
         let answer = Answer::read_pasted(text, &self.state);
         let answer = answer.ok_or_else(|| self.target.failed(Problem::Pasted))?;
         let confirms =
@@ -103,10 +166,11 @@ impl PendingLogin {
         {
             return Err(self.target.failed(Problem::PastedCode));
         }
-        self.complete(answer).await
+        self.pasted.send_replace(Some(answer));
+        Ok(())
     }
 
-    async fn complete(&mut self, answer: Answer) -> Result<Account, LoginError> {
+    async fn complete(&self, answer: Answer) -> Result<Account, LoginError> {
         let failed = |problem| self.target.failed(problem);
         let (code, issuer) = match answer {
             Answer::Code { code, issuer } => (code, issuer),
@@ -126,7 +190,7 @@ impl PendingLogin {
             account: grant.account(),
             client_id: self.client.client_id.clone(),
             client_secret: self.client.client_secret.clone(),
-            redirect_uri: self.callback.redirect_uri.clone(),
+            redirect_uri: self.redirect_uri.clone(),
             scopes: kept.map_or_else(|| self.scopes.clone(), |kept| kept.granted_scopes),
             wanted: Vec::new(),
             expires,
@@ -142,6 +206,30 @@ impl PendingLogin {
         let in_keyring = kept.is_some_and(|kept| kept.keyring.is_some());
         Ok(Account { in_keyring, not_in_keyring, ..Account::of(login) })
     }
+}
+
+/// Returns a problem with a port that can be registered, if the browser comes back to a port.
+fn with_port(problem: Problem, target: &Target, callback: Option<&Callback>) -> Problem {
+    match problem {
+        Problem::Unregistered { .. } if callback.is_some() => {
+            let port = target.options.oauth.redirect.map_or(EXAMPLE_PORT, |redirect| redirect.port);
+            let redirect_uri = format!("http://127.0.0.1:{port}/callback");
+            Problem::Unregistered { redirect_uri, port: Some(port) }
+        }
+        other => other,
+    }
+}
+
+async fn browser(callback: Option<&Callback>, state: &str) -> Option<Answer> {
+    match callback {
+        Some(callback) => Some(callback.wait(state).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether nobody on the way can read what the browser brings to a page.
+pub(in crate::upstream) fn is_safe(uri: &str) -> bool {
+    uri.parse::<Url>().is_ok_and(|url| url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url))
 }
 
 /// Returns a problem without the code: a provider may repeat it.
@@ -203,8 +291,12 @@ async fn client(
         return configured.map(|()| client).map_err(|error| provider.problem(&error));
     }
     if provider.metadata.registration_endpoint.is_none() {
-        let port = options.redirect.map_or(EXAMPLE_PORT, |redirect| redirect.port);
-        return Err(Problem::Unregistered { port });
+        return Err(Problem::Unregistered { redirect_uri: redirect_uri.to_owned(), port: None });
+    }
+    if redirect_uri.starts_with("https:") {
+        // Providers take a program with such a page for none of a person's own machine.
+        let web = OAuthClientConfig::new("", redirect_uri).with_application_type("web");
+        provider.manager.configure_client(web).map_err(|error| provider.problem(&error))?;
     }
     let names: Vec<&str> = scopes.iter().map(String::as_str).collect();
     let name = env!("CARGO_PKG_NAME");

@@ -32,8 +32,9 @@ impl Provider {
     /// Finds the provider that a server names.
     pub(super) async fn of(target: &Target) -> Result<Self, LoginError> {
         let fetch = Fetch::new(target.url.clone(), target.headers.clone(), &target.options).await;
-        let fetch = Arc::new(fetch.map_err(|error| target.failed(Problem::Certificates(error)))?);
-        find(target, fetch).await.map_err(|problem| target.failed(problem))
+        let mut fetch = fetch.map_err(|error| target.failed(Problem::Certificates(error)))?;
+        fetch.limit = target.limit;
+        find(target, Arc::new(fetch)).await.map_err(|problem| target.failed(problem))
     }
 
     /// Returns what an error of the library says.

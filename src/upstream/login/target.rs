@@ -1,11 +1,13 @@
 //! What a login is for: a server at a URL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use reqwest::Url;
 
 use super::error::{LoginError, Problem};
+use super::fetch::LIMIT;
 use crate::upstream::discovery::{HttpOptions, Launch};
 
 /// A server to which a person can log in.
@@ -20,6 +22,8 @@ pub(super) struct Target {
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) options: Arc<HttpOptions>,
+    /// How long each answer about a login may take.
+    pub(super) limit: Duration,
 }
 
 impl Target {
@@ -49,6 +53,7 @@ impl Target {
             url,
             headers: headers.iter().filter_map(header).collect(),
             options: Arc::clone(options),
+            limit: LIMIT,
         })
     }
 

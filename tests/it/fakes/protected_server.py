@@ -54,10 +54,21 @@ def whoami() -> str:
     return get_access_token().subject
 
 
+written = 0
+
+
 @server.tool()
 def write() -> str:
     """Writes something."""
+    global written
+    written += 1
     return "written"
+
+
+@server.tool()
+def writes() -> int:
+    """Says how often something was written."""
+    return written
 
 
 class StepUp:

@@ -1,6 +1,7 @@
 // A provider of logins: `oidc-provider`, a certified one, with its own pages for the person.
-// Arguments: its module, the port, how long its access tokens hold in seconds, and a file for what it was asked.
-import { appendFileSync } from 'node:fs';
+// Arguments: its module, the port, how long its access tokens hold in seconds, and a file for what it was asked. While there is a
+// file of the same name with `.hold`, nobody gets a token.
+import { appendFileSync, existsSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
 const [module, port, lifetime, seen] = process.argv.slice(2);
@@ -53,7 +54,12 @@ const provider = new Provider(issuer, {
       token_endpoint_auth_method: 'none',
     }),
 });
+const hold = `${seen}.hold`;
 provider.use(async (ctx, next) => {
+  if (ctx.path === '/token' && existsSync(hold)) {
+    appendFileSync(seen, 'held\n');
+    while (existsSync(hold)) await new Promise((resolve) => setTimeout(resolve, 10));
+  }
   await next();
   const body = ctx.oidc?.params ?? {};
   const about = ['grant_type', 'client_id', 'resource', 'scope'].map((name) => `${name}=${body[name] ?? ''}`);
