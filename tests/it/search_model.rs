@@ -77,6 +77,8 @@ fn a_model_that_is_fetched_finds_tools_by_their_meaning(env: &TestEnv) {
 }
 
 fn nothing_of_a_model_is_loaded_unless_the_variable_names_it(env: &TestEnv) {
+    // The model reads the tools that are known.
+    let _ = run(env, &["servers", "refresh"], None).ok();
     let model = run(env, &["search-model", "fetch"], None).ok();
     let search = "print([hit['name'] for hit in await runtime.search_tool_docs('take an umbrella today?')])";
     // What a bridge finds, whether it has a thread for the model, and its memory.

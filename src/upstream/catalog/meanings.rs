@@ -337,5 +337,5 @@ fn id_of_model(folder: &Path) -> [u8; 32] {
     hash.finalize().into()
 }
 
-#[cfg(all(test, feature = "search-model"))]
+#[cfg(test)]
 mod tests;

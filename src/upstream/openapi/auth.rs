@@ -394,8 +394,14 @@ mod tests {
             let answer = format!(
                 "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{port}/elsewhere\r\nContent-Length: 0\r\n\r\n"
             );
+            let (mut sent, mut part) = (String::new(), [0; 1024]);
+            while !sent.contains("grant_type=client_credentials") {
+                let length = stream.read(&mut part).unwrap();
+                assert!(length > 0, "{sent}");
+                sent.push_str(std::str::from_utf8(&part[..length]).unwrap());
+            }
             stream.write_all(answer.as_bytes()).unwrap();
-            let mut sent = String::new();
+            // Until the client goes.
             let _ = stream.read_to_string(&mut sent);
             listener.set_nonblocking(true).unwrap();
             (sent, listener.accept().is_ok())

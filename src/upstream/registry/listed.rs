@@ -107,24 +107,24 @@ mod tests {
                 "repository": "https://code.example/weather/forecast",
                 "options": [
                     { "type": "npm", "transport": "stdio",
-                      "runs": "npx -y @weather/forecast-mcp@2.4.1 serve --units=metric",
+                      "runs": "npx -y @weather/forecast-mcp@2.4.1 serve '--units=metric'",
                       "needs": [
-                        { "name": "--units", "kind": "argument", "required": false, "secret": false,
-                          "description": "Units of temperatures" },
                         { "name": "FORECAST_KEY", "kind": "variable", "required": true, "secret": true,
                           "description": "The key of your account" },
                         { "name": "CACHE_FOLDER", "kind": "variable", "required": false, "secret": false,
                           "description": "Where answers are kept" },
+                        { "name": "--units", "kind": "argument", "required": false, "secret": false,
+                          "description": "Units of temperatures" },
                       ] },
                     { "type": "oci", "transport": "stdio",
-                      "runs": "docker run -i --rm --mount=type=bind,src=<source>,dst=/cache containers.example/weather/forecast:2.4.1",
+                      "runs": "docker run -i --rm '--mount=type=bind,src=<source>,dst=/cache' containers.example/weather/forecast:2.4.1",
                       "needs": [{ "name": "source", "kind": "argument", "required": true, "secret": false,
                                   "description": "Folder on this machine" }] },
                 ],
             })
         );
         assert_eq!((&notes["deprecated"], notes.get("repository")), (&json!(true), None));
-        assert_eq!(notes["options"][0]["runs"], "uvx notes-mcp@0.9.0b2 <folder>");
+        assert_eq!(notes["options"][0]["runs"], "uvx notes-mcp@0.9.0b2 '<folder>'");
         let unusable: Vec<_> =
             notes["unusable"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
         assert!(unusable[0].starts_with("its package is a bundle (mcpb)"), "{unusable:?}");

@@ -1,5 +1,7 @@
 //! What is read, kept and compared, with an encoder that counts words.
 
+#![cfg(feature = "search-model")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
