@@ -140,8 +140,12 @@ async fn wait_for_exit(owner: u32, started: Option<u64>, instances: &BTreeSet<Pa
 }
 
 async fn reclaim(folders: BTreeSet<PathBuf>) {
-    for instance in folders.into_iter().filter_map(Instance::open) {
-        reclaim_instance(&instance).await;
+    for folder in folders {
+        match Instance::open(folder.clone()) {
+            Some(instance) => drop(reclaim_instance(&instance).await),
+            // The bridge has removed what was in it, and could not remove the folder itself.
+            None => drop(std::fs::remove_dir(folder)),
+        }
     }
 }
 
@@ -221,6 +225,16 @@ mod tests {
                 .iter()
                 .all(|(id, started)| still_there(Pid::from_raw(id.get()).unwrap(), *started).is_none())
         );
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_only_its_bridge_could_not_remove_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let [empty, other] = ["empty", "other"].map(|name| base.path().join(name));
+        std::fs::create_dir_all(&empty).unwrap();
+        std::fs::create_dir_all(other.join("of-somebody")).unwrap();
+        reclaim([empty.clone(), other.clone()].into()).await;
+        assert!(!empty.exists() && other.exists());
     }
 
     #[test]
