@@ -374,7 +374,7 @@ fn an_api_server_that_restarts_costs_the_session_at_most(env: &TestEnv) {
     let call = bridge.start_until_ready("main", python!("sleep", "ready"), json!({ "timeout": 100 }));
     cluster(env, "restart-api");
     let said = call.outcome().expect("error").error().to_string();
-    assert!(said.contains("the connection to it broke") || said.contains("is out of reach"), "{said}");
+    assert!(said.contains("the connection to pod codebridge-") || said.contains("is out of reach"), "{said}");
     assert_hints(&said, "kubectl get pods");
     let works = || (bridge.run("40 + 2").text.trim() == "42").then_some(());
     eventually("the next call starts a new session", LIMIT, works);

@@ -1,15 +1,15 @@
 //! Pods that end in the middle of a run, and kubectl that hangs, with a kubectl that answers from a table: each end names the
 //! pod, the reason and the way out, comes in bounded time, and forgets nothing. `tests/cluster` has the real ones.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
-use codebridge_runtimes::Owner;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::harness::fake_kubectl::{Double, pod, works, works_but};
 use crate::harness::host::{REMOVAL, instance_of};
-use crate::harness::{Suite, TestEnv, eventually};
+use crate::harness::{Bridge, Suite, TestEnv, eventually};
 use crate::pods::assert_says;
 use crate::{python, tests};
 
@@ -73,7 +73,7 @@ fn a_session_that_the_cluster_ends_names_the_pod_the_reason_and_what_to_do(env: 
         (
             "restarted",
             Vec::new(),
-            &["runs, but the connection to it broke: error: unexpected EOF", "kubectl get pods"],
+            &["the connection to pod codebridge-", "broke: error: unexpected EOF", "kubectl get pods"],
         ),
         (
             "down",
@@ -153,38 +153,62 @@ fn a_list_that_hangs_is_no_empty_list(env: &TestEnv) {
     }
 }
 
-/// A kubectl that lists a pod of a bridge that has ended, and one of a bridge that runs.
-fn with_pods_of_others(env: &TestEnv) -> Double<'_> {
-    let alive = Owner::this_process("alive".into());
+/// A bridge that runs, and a kubectl that lists a pod of it beside one of a bridge that has ended.
+fn with_pods_of_others<'a>(double: &Double<'a>) -> Bridge<'a> {
+    let bridge = double.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    // It has looked for pods of dead bridges, and found none.
+    eventually("it has listed pods", REMOVAL, || double.log().contains(" get pods ").then_some(()));
+    let (_, folder) = instance_of(bridge.env(), bridge.pid()).unwrap();
+    let owner: Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).unwrap()).unwrap();
+    let pod = |instance: &str, pid: &Value| {
+        let annotations: Map<String, Value> = [
+            ("instance", &json!(instance)),
+            ("owner-pid", pid),
+            ("owner-start", &owner["start_time"]),
+            ("owner-boot", &owner["boot"]),
+            ("owner-pid-namespace", &owner["pid_namespace"]),
+            ("owner-machine", &owner["machine"]),
+            ("owner-host", &owner["host"]),
+        ]
+        .into_iter()
+        .map(|(key, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), String::from);
+            (format!("codebridge.{key}"), text.into())
+        })
+        .collect();
+        json!({ "metadata": { "name": format!("codebridge-{instance}-1"), "annotations": annotations } })
+    };
     // No process has this id.
-    let dead = Owner { pid: u32::MAX >> 1, instance: "dead".into(), ..alive.clone() };
-    let pod =
-        |name: &str, owner: &Owner| json!({ "metadata": { "name": name, "annotations": owner.labels() } });
-    let items = [pod("codebridge-dead-1", &dead), pod("codebridge-alive-1", &alive)];
-    Double::new(
-        env,
-        &works_but(vec![("get pods --output=json", json!({ "out": json!({ "items": items }).to_string() }))]),
-    )
+    let items = json!({ "items": [pod("dead", &json!(u32::MAX >> 1)), pod("alive", &owner["pid"])] });
+    double.answer(&works_but(vec![("get pods --output=json", json!({ "out": items.to_string() }))]));
+    bridge
+}
+
+/// How often each pod was deleted that no bridge of the test has started.
+fn deleted_of_others(double: &Double<'_>) -> Vec<(String, usize)> {
+    let (started, log) = (double.pods("run"), double.log());
+    let others = double.pods("delete pod").into_iter().filter(|name| !started.contains(name));
+    let count = |name: &str| log.matches(&format!(" delete pod codebridge-{name} ")).count();
+    others.map(|name| (name.clone(), count(&name))).collect()
 }
 
 fn reap_deletes_the_pods_of_dead_bridges_and_no_others(env: &TestEnv) {
-    let double = with_pods_of_others(env);
-    let said = double.command(&["reap"]).ok();
-    assert_eq!(said.trim(), "removed codebridge-dead-1");
-    assert_eq!(double.log().matches(" delete pod ").count(), 1, "{}", double.log());
-    assert_eq!(double.pods("delete pod"), ["dead-1".to_owned()].into());
+    let double = Double::new(env, &works());
+    let living = with_pods_of_others(&double);
+    assert_eq!(double.command(&["reap"]).ok().trim(), "removed codebridge-dead-1");
+    assert_eq!(deleted_of_others(&double), [("dead-1".to_owned(), 1)]);
+    living.close();
 }
 
 fn the_next_bridge_deletes_the_pods_of_dead_bridges_and_no_others(env: &TestEnv) {
-    let double = with_pods_of_others(env);
-    let bridge = double.bridge().start();
-    let _ = bridge.run("1").expect("success");
-    eventually("the dead bridge's pod is deleted", REMOVAL, || {
-        double.pods("delete pod").contains("dead-1").then_some(())
-    });
-    bridge.close();
-    let of_others = |name: &String| name.starts_with("dead-") || name.starts_with("alive-");
-    let deleted: Vec<String> = double.pods("delete pod").into_iter().filter(of_others).collect();
-    assert_eq!(deleted, ["dead-1"]);
-    assert_eq!(double.log().matches(" delete pod codebridge-dead-1 ").count(), 1, "{}", double.log());
+    let double = Double::new(env, &works());
+    let living = with_pods_of_others(&double);
+    let next = double.bridge().start();
+    let _ = next.run("1").expect("success");
+    let is_deleted = || double.pods("delete pod").contains("dead-1").then_some(());
+    eventually("the dead bridge's pod is deleted", REMOVAL, is_deleted);
+    next.close();
+    living.close();
+    assert_eq!(deleted_of_others(&double), [("dead-1".to_owned(), 1)]);
 }

@@ -205,8 +205,8 @@ impl KubeDriver {
                     continue;
                 }
                 Look::Fine(_) | Look::Untaken(_) => {
-                    let why = format!("runs, but the connection to it broke{}", exec::after_colon(said));
-                    lost(name, &why, NO_CONNECTION)
+                    let message = format!("the connection to pod {name} broke{}", exec::after_colon(said));
+                    Refusal::PodLost { message, hint: NO_CONNECTION.into() }
                 }
                 Look::Unknown(refusal) => {
                     let why = format!("is out of reach, and the API server does not say why: {refusal}");

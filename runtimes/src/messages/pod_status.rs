@@ -172,9 +172,12 @@ impl Pod {
         line(&self.spec.node_name)
     }
 
-    /// Returns how its program ended, where nobody but the program itself had to do with it.
+    /// Returns how its program failed, if it did. It exits with status 0 when its connection breaks.
     pub(crate) fn exit(&self) -> Option<Refusal> {
         let end = self.status.container_statuses.first()?.state.terminated.as_ref()?;
+        if end.exit_code == Some(0) {
+            return None;
+        }
         let code = end.exit_code.map(|code| format!(", exit status {code}")).unwrap_or_default();
         Some(self.lost(&end.reason, &format!("ended: {}{code}", line(&end.reason))))
     }
@@ -316,6 +319,8 @@ mod tests {
         let killed = r#"{"phase":"Failed","containerStatuses":[{"image":"x","state":{"terminated":{"exitCode":137,"reason":"Error"}}}]}"#;
         assert_eq!(trouble(killed, false), None);
         assert_eq!(exit(killed).unwrap().to_string(), "pod p ended: Error, exit status 137");
+        let unconnected = killed.replace("137", "0").replace("Error", "Completed");
+        assert_eq!(exit(&unconnected), None);
         assert_eq!(
             exit(r#"{"phase":"Running","containerStatuses":[{"image":"x","state":{"running":{}}}]}"#),
             None

@@ -39,10 +39,11 @@ def run_pod():
     sys.exit(program.returncode)
 
 
-with open("LOG", "a") as log:
-    print(" ".join(sys.argv[1:])[:300], file=log)
 with open("ANSWERS") as table:
     answers = json.load(table)
+# What is in the log does not get the answers of a later table.
+with open("LOG", "a") as log:
+    print(" ".join(sys.argv[1:])[:300], file=log)
 for words, answer in answers:
     if all(word in sys.argv for word in words.split()):
         if answer.get("hang"):
