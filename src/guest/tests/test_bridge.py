@@ -128,6 +128,41 @@ class Questions(CellTest):
         self.assertEqual(result.traceback.count("  File "), 2, result.traceback)
         self.assertNotIn("During handling", result.traceback)
 
+    def test_bars_of_rich_are_reported_where_it_prints_none(self):
+        self.guest.answers["progress"] = lambda params: None
+        # What is used of it, as in rich 15.
+        rich = """
+        class Text:
+            plain = property(lambda self: self.markup.replace("[b]", ""))
+            from_markup = classmethod(lambda cls, markup: vars(text := cls()).update(markup=markup) or text)
+        class Bar:
+            visible = True
+            def __init__(self, completed, total, description):
+                self.completed, self.total, self.description = completed, total, description
+            finished = property(lambda self: self.completed == self.total)
+        class Progress:
+            def __init__(self, *tasks, is_terminal=False):
+                self.tasks, self.console = list(tasks), self
+                self.is_terminal, self.is_dumb_terminal = is_terminal, False
+            def get_renderable(self):
+                return "shown"
+        """
+        code = """
+        import os, sys
+        os.makedirs("/tmp/modules/rich", exist_ok=True)
+        open("/tmp/modules/rich/__init__.py", "w").close()
+        open("/tmp/modules/rich/progress.py", "w").write(__import__("textwrap").dedent(%r))
+        sys.path.insert(0, "/tmp/modules")
+        from rich.progress import Bar, Progress
+        bars = Progress(Bar(3, 3, "first"), Bar(1, 4, "[b]second"))
+        bars.get_renderable(), bars.get_renderable()
+        bars.tasks[1].completed = 4
+        bars.get_renderable(), Progress().get_renderable(), Progress(Bar(1, 2, "x"), is_terminal=True).get_renderable()
+        """
+        self.assertEqual(self.ok(code % rich).out.split("\n")[-2], "('shown', 'shown', 'shown')")
+        reported = [params for _, method, params in self.guest.questions if method == "progress"]
+        self.assertEqual([list(params.values()) for params in reported], [[1, 4, "second"], [4, 4, "second"]])
+
     def test_too_much_is_refused_before_it_is_sent(self):
         result = self.fails("runtime._ask('echo', 'x' * (65 << 20))")
         self.assertIn("the host takes at most", result.error)

@@ -220,7 +220,6 @@ impl RunInProgress {
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
                 }
                 FromGuest::Traceback(bytes) => {
-                    self.finish_lines();
                     self.traceback.push(&bytes);
                     self.reporter.prints(StreamName::Stderr, &bytes);
                     *output = Some(Progress::Output(OutputStream::Stderr, bytes));
