@@ -45,8 +45,6 @@ use crate::upstream::unattended::denial_of_call;
 
 /// Bytes of a result from which its shape is learned: it is copied for that.
 const LARGEST_LESSON: usize = 1 << 20;
-/// Logins that a call which waits for one may not have noticed yet.
-const MOST_LOGINS: usize = 16;
 
 /// The servers of a user. Definitions are read when needed, servers started when used.
 #[derive(Debug, Clone)]
@@ -66,8 +64,7 @@ struct Inner {
     docs: Docs,
     /// The calls that are answered from the audit log, in place of the pool.
     recorded: Option<Recorded>,
-    /// The definitions about which the person was asked, and how often without an answer. Held while the person is asked: one
-    /// form at a time.
+    /// The definitions about which the person was asked, and how often without an answer. Held meanwhile: one form at a time.
     asked: tokio::sync::Mutex<HashMap<Arc<Proposal>, u32>>,
     /// The pages of logins that the person was shown. Held while one is shown.
     pages: tokio::sync::Mutex<pages::Pages>,
@@ -132,7 +129,7 @@ impl Upstream {
             asked: Default::default(),
             unapproved: Default::default(),
             pages: Default::default(),
-            logged_in: broadcast::Sender::new(MOST_LOGINS),
+            logged_in: broadcast::Sender::new(pages::MOST_LOGINS),
             console: Default::default(),
             comparing: Semaphore::new(1),
         }))

@@ -8,6 +8,8 @@ use crate::upstream::error::UpstreamError;
 
 /// A page that was closed so often is not shown again: code could show it again and again.
 pub(super) const MOST_CLOSED: u32 = 3;
+/// Logins that a call which waits for one may not have noticed yet.
+pub(super) const MOST_LOGINS: usize = 16;
 
 /// The pages that were shown, by server.
 pub(super) type Pages = HashMap<Arc<str>, Page>;

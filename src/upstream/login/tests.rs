@@ -22,14 +22,14 @@ const RESOURCE: &str = "/.well-known/oauth-protected-resource/mcp";
 const PROVIDER: &str = "/.well-known/oauth-authorization-server";
 
 /// What happens at one path. Everywhere else, the answer is honest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Lie {
     /// No answer at all.
     Silence,
     /// Some of it, and no end.
     Half,
-    /// Another place of the same server.
-    Redirect,
+    /// It is at another place.
+    Redirect(String),
 }
 
 /// A server and its provider at one URL.
@@ -46,15 +46,15 @@ impl Place {
         let place = Self { url: url.clone(), asked: Arc::clone(&asked) };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (url, asked) = (url.clone(), Arc::clone(&asked));
-                tokio::spawn(async move { answer(stream, &url, &asked, (at, lie)).await });
+                let (url, asked, lie) = (url.clone(), Arc::clone(&asked), lie.clone());
+                tokio::spawn(async move { answer(stream, &url, &asked, (at, &lie)).await });
             }
         });
         place
     }
 
-    fn was_asked(&self, path: &str) -> bool {
-        self.asked.lock().unwrap().iter().any(|asked| asked == path)
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
     }
 }
 
@@ -62,7 +62,7 @@ async fn answer(
     stream: TcpStream,
     url: &str,
     asked: &Mutex<Vec<String>>,
-    (at, lie): (&str, Lie),
+    (at, lie): (&str, &Lie),
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let (mut path, mut length) = (String::new(), 0);
@@ -84,16 +84,14 @@ async fn answer(
     let (head, body) = honest(url, &path);
     let text = match lie {
         _ if path != at => format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()),
-        Lie::Redirect => {
-            format!(
-                "HTTP/1.1 307 X\r\nLocation: {url}/elsewhere\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+        Lie::Redirect(to) => {
+            format!("HTTP/1.1 307 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         }
         Lie::Silence => String::new(),
         Lie::Half => format!("{head}Content-Length: 1000\r\n\r\n{{"),
     };
     stream.write_all(text.as_bytes()).await?;
-    if path == at && !matches!(lie, Lie::Redirect) {
+    if path == at && !matches!(lie, Lie::Redirect(_)) {
         // Until the other end has had enough.
         stream.read_to_end(&mut Vec::new()).await?;
     }
@@ -115,7 +113,7 @@ fn honest(url: &str, path: &str) -> (String, String) {
             "code_challenge_methods_supported": ["S256"], "response_types_supported": ["code"],
         })),
         "/register" => json(json!({ "client_id": "c", "redirect_uris": [] })),
-        "/token" | "/elsewhere" => json(json!({ "access_token": "t", "token_type": "bearer" })),
+        "/token" => json(json!({ "access_token": "t", "token_type": "bearer" })),
         _ => ("HTTP/1.1 404 X\r\n".into(), String::new()),
     }
 }
@@ -143,7 +141,7 @@ async fn nobody_is_waited_for_who_never_answers() {
     for at in ["/mcp", RESOURCE, PROVIDER, "/register", "/token"] {
         for lie in [Lie::Silence, Lie::Half] {
             logins.spawn(async move {
-                let place = Place::start(at, lie).await;
+                let place = Place::start(at, lie.clone()).await;
                 (at, lie, log_in(&place).await)
             });
         }
@@ -163,9 +161,11 @@ async fn nobody_is_waited_for_who_never_answers() {
 #[tokio::test]
 async fn no_step_of_a_login_is_led_elsewhere() {
     for at in [RESOURCE, PROVIDER, "/register", "/token"] {
-        let place = Place::start(at, Lie::Redirect).await;
+        let other = Place::start("", Lie::Silence).await;
+        let place = Place::start(at, Lie::Redirect(format!("{}{at}", other.url))).await;
         let error = log_in(&place).await.expect_err(at);
-        assert!(place.was_asked(at) && !place.was_asked("/elsewhere"), "{at}: {error}");
+        assert!(place.asked().iter().any(|path| path == at), "{at}: {error}");
+        assert!(other.asked().is_empty(), "{at}: {error}");
     }
 }
 
@@ -173,5 +173,5 @@ async fn no_step_of_a_login_is_led_elsewhere() {
 async fn an_honest_place_lets_people_in() {
     let place = Place::start("", Lie::Silence).await;
     log_in(&place).await.unwrap();
-    assert!(place.was_asked("/token"));
+    assert_eq!(place.asked().last().map(String::as_str), Some("/token"));
 }
