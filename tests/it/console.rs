@@ -34,6 +34,7 @@ pub(crate) fn register(suite: &mut Suite) {
             servers_are_shown_with_their_health_and_no_secret,
         ],
     );
+    suite.on(&[Runtime::of_root(Kind::Crun)], "console", tests![sessions_are_shown_with_what_they_take]);
 }
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -469,4 +470,25 @@ fn servers_are_shown_with_their_health_and_no_secret(env: &TestEnv) {
         assert!(!page.contains("mcp_server.py") && !page.contains("all.json"), "how it starts is not theirs");
     }
     assert_eq!(browser.get("/console/servers/nothing").status, 404);
+}
+
+fn sessions_are_shown_with_what_they_take(env: &TestEnv) {
+    let token = env.token(&["alice", "--scope", "mcp,console"]);
+    let http = env.bridge().listen();
+    let work = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass";
+    let _ = http.client(&token).run(work).ok();
+    let browser = Browser::signed_in(&http, &token);
+    // The first look finds where the numbers are.
+    let [memory, processor, age] = eventually("the numbers are there", env.guard().left(), || {
+        let page = browser.get("/console/sessions").expect(200).body;
+        let (_, row) = page.split_once("<tr data-session=\"main\"").unwrap();
+        let cells = row.split("<td class=\"number").skip(1).take(3);
+        let texts = cells.map(|cell| cell.split_once('>').unwrap().1.split('<').next().unwrap().to_owned());
+        let texts: [String; 3] = texts.collect::<Vec<_>>().try_into().unwrap();
+        texts.iter().all(|text| !text.is_empty()).then_some(texts)
+    });
+    assert!(memory.ends_with("iB") && memory.starts_with(|first: char| first.is_ascii_digit()), "{memory}");
+    let work: f64 = processor.split(' ').next().unwrap().parse().unwrap();
+    assert!(processor.ends_with(" ms") && work >= 300.0 || processor.ends_with(" s"), "{processor}");
+    assert!(age.ends_with('s') || age.contains("min"), "{age}");
 }
