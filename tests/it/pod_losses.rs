@@ -32,6 +32,9 @@ const BOUND: Duration = Duration::from_secs(100);
 
 const SLEEP: &str = python!("sleep", "ready");
 
+/// A session, what kubectl answers when its connection breaks, and parts of what the run says then.
+type Case<'a> = (&'a str, Vec<(&'static str, Value)>, &'a [&'a str]);
+
 fn a_session_that_the_cluster_ends_names_the_pod_the_reason_and_what_to_do(env: &TestEnv) {
     let ended = |reason: &str, message: &str| {
         pod(&json!({ "phase": "Failed", "reason": reason, "message": message }))
@@ -42,7 +45,7 @@ fn a_session_that_the_cluster_ends_names_the_pod_the_reason_and_what_to_do(env: 
     let down =
         "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?\n";
     let event = json!({ "items": [{ "reason": "TaintManagerEviction", "message": "Marking for deletion" }] });
-    let cases: [(&str, Vec<(&'static str, Value)>, &[&str]); 6] = [
+    let cases: [Case<'_>; 6] = [
         (
             "evicted",
             vec![("get pod", ended("Evicted", "The node was low on resource: memory."))],
