@@ -51,6 +51,8 @@ pub(crate) fn register(suite: &mut Suite) {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a node may take to end a pod that is deleted before its program has started: until it looks at all of its pods.
+const REMOVED: Duration = Duration::from_secs(180);
 
 fn kubectl(env: &TestEnv, words: &[&str]) -> String {
     env.run(["kubectl", "--context=lab", "--namespace=sandboxes"].iter().chain(words).copied()).ok()
@@ -322,12 +324,13 @@ fn refusal(env: &TestEnv, variables: &[(&str, &str)]) -> String {
     }
     let bridge = bridge.start();
     let said = bridge.call(json!({ "code": "1", "timeout": 100 })).expect("error").error().to_string();
-    let instance = instance_of(env, bridge.pid());
+    let traces = instance_of(env, bridge.pid()).map(|_| traces(&bridge));
     bridge.close();
-    if let Some((id, _)) = instance {
-        let pods = format!("--selector=codebridge.instance={id}");
+    if let Some(traces) = traces {
+        assert_eq!(traces.containers(), [""; 0], "they are not being deleted");
+        let pods = format!("--selector=codebridge.instance={}", traces.id);
         let words = ["get", "pods", "--all-namespaces", &pods, "--output=name"];
-        eventually("no pod is left", LIMIT, || kubectl(env, &words).trim().is_empty().then_some(()));
+        eventually("no pod is left", REMOVED, || kubectl(env, &words).trim().is_empty().then_some(()));
     }
     said
 }
