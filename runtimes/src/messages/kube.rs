@@ -39,6 +39,9 @@ pub(crate) fn parse_refusal(text: &str, context: &str) -> Option<Refusal> {
         Some(Refusal::NotPermitted { message: format!("the cluster of '{context}' does not know this user") })
     } else if has("exceeded quota") || has("status unknown for quota") {
         Some(Refusal::NoRoom { message: after_server(&text) })
+    } else if let Some(message) = parse_lost_attach(&text) {
+        // It then asks for the log of the pod, to which the smallest Role gives no access.
+        Some(Refusal::Other { message })
     } else if has("is forbidden: User \"") && has(" cannot ") {
         Some(Refusal::NotPermitted { message: after_server(&text) })
     } else if has("(Forbidden)") || has("admission webhook \"") {
@@ -158,6 +161,8 @@ mod tests {
         assert!(matches!(refusal(text), Refusal::UnknownConnection { .. }));
         let text = "error: You must be logged in to the server (Unauthorized)";
         assert!(matches!(refusal(text), Refusal::NotPermitted { .. }));
+        let text = "warning: couldn't attach to pod/x, falling back to streaming logs: unable to upgrade connection: pod does not exist\nError from server (Forbidden): pods \"x\" is forbidden: User \"weak\" cannot get resource \"pods/log\" in API group \"\"";
+        assert!(matches!(refusal(text), Refusal::Other { .. }));
     }
 
     #[test]
