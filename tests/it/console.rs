@@ -439,7 +439,9 @@ fn servers_are_shown_with_their_health_and_no_secret(env: &TestEnv) {
     let broken = json!({
         "command": "python3", "args": ["-c", cries, SECRET], "env": { "API_TOKEN": SECRET },
     });
-    define(env, &json!({ "fake": fake(env, &[]), "broken": broken, "unused": fake(env, &[]) }));
+    // What is known of a server is known of its definition: this one is another one.
+    let unused = fake(env, &["--few"]);
+    define(env, &json!({ "fake": fake(env, &[]), "broken": broken, "unused": unused }));
     let token = env.token(&["alice", "--scope", "mcp,console"]);
     let http = env.bridge().listen();
     let client = http.client(&token);
