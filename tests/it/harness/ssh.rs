@@ -82,13 +82,14 @@ impl<'a> SshServer<'a> {
 
     fn write_config(&self) {
         let docker = Machine::get().docker_host.as_ref().map(|url| format!(" DOCKER_HOST={}", url.display()));
+        // At the second level bash reads no startup files over ssh. What those lock stays locked when a test kills it.
         // Without PAM an account that has no password, but a mark that it never will, is closed to keys as well.
         let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
         let pam = if shadow.lines().any(|line| line.starts_with("root:!")) { "yes" } else { "no" };
         let text = format!(
             "ListenAddress 127.0.0.1\nPort {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\n\
              UsePAM {pam}\nPermitRootLogin prohibit-password\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             MaxStartups 100\nSetEnv PATH={PATH}{}\n",
+             MaxStartups 100\nSetEnv PATH={PATH} SHLVL=1{}\n",
             self.port,
             self.key("host").display(),
             self.folder.join("authorized").display(),
