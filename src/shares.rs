@@ -110,7 +110,7 @@ struct Secret {
 }
 
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<Secret> {
-    let surroundings = Surroundings::of_process(settings, environment.clone(), User::default());
+    let surroundings = Surroundings::of_process(settings, environment.clone().into(), User::default());
     let mut secrets = Vec::new();
     let mut add = |what, path: PathBuf, whole| {
         // What a link leads to is what must not be read.

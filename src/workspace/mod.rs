@@ -38,7 +38,7 @@ pub struct Bridge {
     pub launcher: Arc<Launcher>,
     pub packages: Arc<PackageService>,
     pub telemetry: Telemetry,
-    environment: Environment,
+    environment: Arc<Environment>,
     reaper: Reaper,
 }
 
@@ -59,6 +59,7 @@ impl Bridge {
         let packages = Arc::new(packages);
         let telemetry = Telemetry::of(&environment);
         let launcher = Launcher::new(&settings, reaper.clone(), Arc::clone(&packages), telemetry.clone());
+        let environment = Arc::new(environment);
         Self { settings, launcher: Arc::new(launcher), packages, telemetry, environment, reaper }
     }
 
@@ -108,7 +109,7 @@ impl Workspace {
         let (policy, audit) = (Arc::new(policy), Audit::of(settings));
         let upstream = Upstream::new(
             settings,
-            environment.clone(),
+            Arc::clone(environment),
             reaper.clone(),
             Arc::clone(&policy),
             user,

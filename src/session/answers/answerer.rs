@@ -331,7 +331,7 @@ mod tests {
         let policy = Arc::new(Policy::of(&settings));
         let (reaper, user) = (Reaper::of(None), User::default());
         let upstream =
-            Upstream::new(&settings, [].into(), reaper, policy, user, Default::default(), Audit::off());
+            Upstream::new(&settings, Arc::default(), reaper, policy, user, Default::default(), Audit::off());
         let transfers = Arc::new(Transfers::new(Artifacts::at(dir, 1 << 20)));
         (answerer, Arc::new(ServerAccess::new(upstream, capacity, transfers, false)))
     }

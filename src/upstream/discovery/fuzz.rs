@@ -24,7 +24,7 @@ fn definitions_use_nothing_untrusted_and_show_no_secret() {
     let surroundings = Surroundings {
         state_dir: home.join("MCPs"),
         cwd: home.join("project"),
-        environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+        environment: std::sync::Arc::new(environment.map(|(name, value)| (name.into(), value.into())).into()),
         home: Some(home.clone()),
         ..Surroundings::default()
     };

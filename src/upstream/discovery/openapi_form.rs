@@ -139,7 +139,9 @@ mod tests {
         let surroundings = Surroundings {
             cwd: "/work".into(),
             state_dir: folder.path().into(),
-            environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+            environment: std::sync::Arc::new(
+                environment.map(|(name, value)| (name.into(), value.into())).into(),
+            ),
             ..Surroundings::default()
         };
         fs::write(folder.path().join("a.json"), format!(r#"{{"mcpServers": {{"a": {definition}}}}}"#))
@@ -204,7 +206,9 @@ mod tests {
         let surroundings = Surroundings {
             cwd: folder.path().into(),
             state_dir: folder.path().join("MCPs"),
-            environment: [("KEY", "k3y")].map(|(name, value)| (name.into(), value.into())).into(),
+            environment: std::sync::Arc::new(
+                [("KEY", "k3y")].map(|(name, value)| (name.into(), value.into())).into(),
+            ),
             ..Surroundings::default()
         };
         let snapshot = Discovery::new(surroundings).snapshot();

@@ -175,7 +175,7 @@ mod tests {
         let surroundings = Surroundings {
             home: Some("/h".into()),
             cwd: "/c".into(),
-            environment: [("XDG_CONFIG_HOME".into(), "/x".into())].into(),
+            environment: std::sync::Arc::new([("XDG_CONFIG_HOME".into(), "/x".into())].into()),
             state_dir: "/h/MCPs".into(),
             servers_config: Some("/s.toml".into()),
             ..Surroundings::default()

@@ -32,7 +32,7 @@ pub struct Surroundings {
     /// The working folder of the bridge.
     pub cwd: PathBuf,
     /// The variables that definitions may refer to.
-    pub environment: Environment,
+    pub environment: Arc<Environment>,
     /// `MCP_BRIDGE_STATE_DIR`.
     pub state_dir: PathBuf,
     pub user: User,
@@ -56,7 +56,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Returns those of this process under the settings.
-    pub fn of_process(settings: &Settings, environment: Environment, user: User) -> Self {
+    pub fn of_process(settings: &Settings, environment: Arc<Environment>, user: User) -> Self {
         let home = environment.get("HOME").map(PathBuf::from).or_else(std::env::home_dir);
         Self {
             home: home.filter(|home| home.is_absolute()),

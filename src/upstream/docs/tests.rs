@@ -57,10 +57,7 @@ impl Home {
         let surroundings = Surroundings {
             cwd: self.dir.path().into(),
             state_dir: self.dir.path().join("MCPs"),
-            environment: [("PATH", "/usr/local/bin:/usr/bin:/bin")]
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value.into()))
-                .collect(),
+            environment: Arc::new([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".into())].into()),
             ..Surroundings::default()
         };
         let (policy, audit) = (Arc::new(Policy::none()), Audit::off());

@@ -86,7 +86,7 @@ impl Upstream {
     /// Those of this process under the settings. Nothing is looked for before the first question.
     pub fn new(
         settings: &Settings,
-        environment: Environment,
+        environment: Arc<Environment>,
         reaper: Reaper,
         policy: Arc<Policy>,
         user: User,

@@ -53,7 +53,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub(in crate::upstream) struct Context {
     pub(in crate::upstream) limits: Limits,
-    pub(in crate::upstream) environment: Environment,
+    pub(in crate::upstream) environment: Arc<Environment>,
     pub(in crate::upstream) cwd: PathBuf,
     pub(in crate::upstream) events: broadcast::Sender<Event>,
     /// The runs under way, whose clients servers may ask.
@@ -77,7 +77,7 @@ impl Context {
     ) -> Self {
         Self {
             limits,
-            environment: surroundings.environment.clone(),
+            environment: Arc::clone(&surroundings.environment),
             cwd: surroundings.cwd.clone(),
             events: broadcast::Sender::new(BACKLOG),
             runs: Callers::default(),

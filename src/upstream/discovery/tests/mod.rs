@@ -30,7 +30,7 @@ impl Home {
             state_dir: home.join("MCPs"),
             trust_project: true,
             cwd,
-            environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+            environment: Arc::new(environment.map(|(name, value)| (name.into(), value.into())).into()),
             home: Some(home),
             ..Surroundings::default()
         };

@@ -71,11 +71,13 @@ impl Setup {
                     cwd: dir.path().into(),
                     state_dir: dir.path().join("MCPs"),
                     // Not that of whoever runs this: its programs may be wrappers with variables of their own.
-                    environment: [("PATH", "/usr/local/bin:/usr/bin:/bin")]
-                        .into_iter()
-                        .chain(self.environment)
-                        .map(|(name, value)| (name.to_owned(), value.into()))
-                        .collect(),
+                    environment: Arc::new(
+                        [("PATH", "/usr/local/bin:/usr/bin:/bin")]
+                            .into_iter()
+                            .chain(self.environment)
+                            .map(|(name, value)| (name.to_owned(), value.into()))
+                            .collect(),
+                    ),
                     ..Surroundings::default()
                 },
                 self.limits,
