@@ -34,7 +34,7 @@ pub(crate) fn upstream(home: &Path, policy: Policy, audit: Audit) -> Upstream {
     let surroundings = Surroundings {
         home: Some(home.into()),
         cwd: home.into(),
-        environment: variables.collect::<Environment>(),
+        environment: variables.collect::<Environment>().into(),
         state_dir: home.join("MCPs"),
         ..Surroundings::default()
     };
