@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::engines::{DockerDaemon, bridge_on, need};
 use crate::harness::fake_docker::{FakeDocker, socket_of_the_tests};
-use crate::harness::host::{REMOVAL, instance_of};
-use crate::harness::matrix::which;
+use crate::harness::host::{REMOVAL, instance_of, with_instances_in};
 use crate::harness::process::{kill, reaper_of};
 use crate::harness::{Bridge, BridgeBuilder, Kind, Suite, TestEnv, eventually};
 use crate::{python, tests};
@@ -274,22 +273,7 @@ fn sandboxes_of_a_dead_bridge_are_removed_by_the_context_of_their_time(env: &Tes
     let far = two_contexts(env);
     // With records of their own: whatever bridge of this user comes first would sweep.
     let state = env.folder("state");
-    let script = "mkdir -p /run/codebridge; mount --bind \"$1\" /run/codebridge; shift; exec \"$@\"";
-    let apart = || {
-        let unshare = which("unshare").unwrap().display().to_string();
-        let words = [
-            "--mount",
-            "--propagation=private",
-            "--",
-            "/bin/sh",
-            "-c",
-            script,
-            "sh",
-            state.to_str().unwrap(),
-        ];
-        let prefix = std::iter::once(unshare).chain(words.map(String::from));
-        bridge_on(env, "docker").without("DOCKER_HOST").behind(prefix).start()
-    };
+    let apart = || bridge_on(env, "docker").without("DOCKER_HOST").behind(with_instances_in(&state)).start();
     let instances = || fs::read_dir(&state).unwrap().count();
     use_context(env, "far");
     let bridge = apart();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Map, Value, json};
 
 use crate::harness::fake_kubectl::{Double, pod, works, works_but};
-use crate::harness::host::{REMOVAL, instance_of};
+use crate::harness::host::REMOVAL;
 use crate::harness::{Bridge, Suite, TestEnv, eventually};
 use crate::pods::assert_says;
 use crate::{python, tests};
@@ -124,7 +124,7 @@ fn a_delete_that_hangs_forgets_nothing(env: &TestEnv) {
     let double = Double::new(env, &works());
     let bridge = double.bridge().start();
     let _ = bridge.run("1").expect("success");
-    let (_, folder) = instance_of(env, bridge.pid()).unwrap();
+    let folder = double.instance(&bridge);
     double.answer(&works_but(vec![("delete pod", json!({ "hang": true }))]));
     let began = Instant::now();
     bridge.signal(Signal::TERM);
@@ -162,7 +162,7 @@ fn with_pods_of_others<'a>(double: &Double<'a>) -> Bridge<'a> {
     let _ = bridge.run("1").expect("success");
     // It has looked for pods of dead bridges, and found none.
     eventually("it has listed pods", REMOVAL, || double.log().contains(" get pods ").then_some(()));
-    let (_, folder) = instance_of(bridge.env(), bridge.pid()).unwrap();
+    let folder = double.instance(&bridge);
     let owner: Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).unwrap()).unwrap();
     let pod = |instance: &str, pid: &Value| {
         let annotations: Map<String, Value> = [

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::bridge::BridgeBuilder;
+use super::bridge::{Bridge, BridgeBuilder};
 use super::env::TestEnv;
+use super::host::{instance_in, with_instances_in};
 use super::matrix::which;
 use super::process::Output;
 
@@ -21,6 +22,8 @@ pub(crate) struct Double<'a> {
     /// A PATH with nothing else in it.
     path: PathBuf,
     log: PathBuf,
+    /// Where its bridges keep their instances.
+    instances: PathBuf,
 }
 
 impl<'a> Double<'a> {
@@ -32,7 +35,8 @@ impl<'a> Double<'a> {
             .replace("EVENT", env.write("kubectl.event", "").to_str().unwrap())
             .replace("ANSWERS", env.write("kubectl.json", "[]").to_str().unwrap());
         let program = env.write_program("programs/kubectl", &text);
-        let double = Self { env, path: program.parent().unwrap().into(), log };
+        let double =
+            Self { env, path: program.parent().unwrap().into(), log, instances: env.folder("instances") };
         double.answer(answers);
         double
     }
@@ -56,9 +60,15 @@ impl<'a> Double<'a> {
     pub(crate) fn bridge(&self) -> BridgeBuilder<'a> {
         self.env
             .bridge()
+            .behind(with_instances_in(&self.instances))
             .var("PATH", &self.path)
             .var("MCP_BRIDGE_RUNTIME", "kubernetes:big/boxes")
             .var("MCP_BRIDGE_IMAGE", "python:3.14-slim")
+    }
+
+    /// The folder of the instance of one of its bridges.
+    pub(crate) fn instance(&self, bridge: &Bridge<'_>) -> PathBuf {
+        instance_in(&self.instances, bridge.pid()).expect("the bridge has an instance").1
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Output {

@@ -3,6 +3,7 @@
 //! Other bridges run at the same time, so everything is found by the bridge's own process id and instance.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use super::env::TestEnv;
-use super::matrix::Kind;
+use super::matrix::{Kind, which};
 use super::process::{REAPER, eventually, processes, start_time};
 use crate::python;
 
@@ -68,11 +69,26 @@ pub(crate) fn traces<'a>(bridge: &Bridge<'a>) -> Traces<'a> {
 
 /// The id and the folder of the instance that this process owns.
 pub(crate) fn instance_of(env: &TestEnv, pid: u32) -> Option<(String, PathBuf)> {
-    fs::read_dir(env.state_base()).ok()?.flatten().find_map(|entry| {
+    instance_in(&env.state_base(), pid)
+}
+
+/// The same for a bridge that keeps its instances in this folder.
+pub(crate) fn instance_in(folder: &Path, pid: u32) -> Option<(String, PathBuf)> {
+    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         let owner: Value = serde_json::from_slice(&fs::read(entry.path().join("owner.json")).ok()?).ok()?;
         let id = owner["instance"].as_str()?.to_string();
         (owner["pid"] == pid).then(|| (id, entry.path()))
     })
+}
+
+/// What runs a command of root with this folder in the place of the usual one of its instances. Otherwise any bridge that a
+/// test starts removes what a dead one has left, and may do so before the test does.
+pub(crate) fn with_instances_in(folder: &Path) -> [OsString; 7] {
+    let script = "/bin/mkdir -p /run/codebridge && /bin/mount --bind \"$0\" /run/codebridge && exec \"$@\"";
+    let unshare = which("unshare").expect("util-linux is there").into_os_string();
+    let [mount, private, shell, option, script] =
+        ["--mount", "--propagation=private", "/bin/sh", "-c", script].map(OsString::from);
+    [unshare, mount, private, shell, option, script, folder.into()]
 }
 
 impl<'a> Traces<'a> {
