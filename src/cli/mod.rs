@@ -162,7 +162,7 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
         // Nobody would come for a spare sandbox.
         settings.warm.value = 0;
     }
-    memory::return_large_blocks();
+    memory::give_back();
     // Without a thread, the next line would panic.
     let probe = std::thread::Builder::new().spawn(|| ()).map_err(CommandError::Thread)?;
     // Another one may need its place.
