@@ -14,6 +14,7 @@ use super::login::LoginPart;
 use super::page::{page, problem};
 use super::text::{When, in_a_line, plain};
 use super::visitor::{Console, Visitor};
+use crate::feed::ServerRow;
 use crate::upstream::discovery::{Server, Skip};
 use crate::upstream::{Known, trust_command};
 
@@ -96,11 +97,12 @@ impl Row {
         row
     }
 
-    /// Notes what it does now.
-    fn with_state(mut self, state: &str) -> Self {
+    /// Notes what it does now, if it is one of these.
+    fn among(mut self, now: &[ServerRow]) -> Self {
+        let state = now.iter().find(|now| visible_line(&now.name) == self.name).map(|now| now.state.as_str());
         match state {
-            "running" => self.state = "running",
-            "starting" => self.state = "starting",
+            Some("running") => self.state = "running",
+            Some("starting") => self.state = "starting",
             _ => {}
         }
         self
@@ -113,11 +115,7 @@ async fn rows(console: &Console, visitor: &Visitor) -> Vec<Row> {
     let snapshot = upstream.snapshot();
     let known = upstream.all_known_docs().await;
     let now = console.feed(visitor).servers().await;
-    let used = known.iter().map(|(server, known)| {
-        let row = Row::of(server, known);
-        let state = now.iter().find(|now| *now.name == *server.name).map(|now| now.state.as_str());
-        row.with_state(state.unwrap_or_default())
-    });
+    let used = known.iter().map(|(server, known)| Row::of(server, known).among(&now));
     let skipped =
         snapshot.skipped.iter().filter(|server| !matches!(server.definition, Err(Skip::Duplicate(_))));
     used.chain(skipped.map(|server| Row::of(server, &Known::default()))).collect()
@@ -152,7 +150,7 @@ pub(super) async fn page_of_server(
             .await,
         tools: tools.collect(),
         left_out: summaries.len().saturating_sub(MOST_TOOLS),
-        row: Row::of(&server, &known),
+        row: Row::of(&server, &known).among(&console.feed(&visitor).servers().await),
         login: LoginPart::of(&visitor.workspace().upstream, &server),
     })
 }
