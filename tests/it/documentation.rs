@@ -22,6 +22,7 @@ pub(crate) fn register(suite: &mut Suite) {
             the_readme_lists_every_topic,
             links_lead_to_files,
             the_repository_layout_names_every_folder,
+            what_was_tried_is_in_the_results,
         ],
     );
 }
@@ -141,6 +142,30 @@ fn the_repository_layout_names_every_folder(_: &TestEnv) {
         let name = folder.file_name().into_string().unwrap();
         if folder.path().is_dir() {
             assert!(layout.contains(&format!("`src/{name}/`")), "CONTRIBUTING.md does not name src/{name}/");
+        }
+    }
+}
+
+/// The numbers of a text, as they are written.
+fn numbers(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.' && letter != ',');
+    words.map(|word| word.trim_matches(['.', ','])).filter(|word| !word.is_empty()).collect()
+}
+
+/// Nobody changes a number that was not measured again.
+fn what_was_tried_is_in_the_results(_: &TestEnv) {
+    let results = fs::read_dir(root().join("bench/results")).unwrap().map(|entry| entry.unwrap().path());
+    let newest = results.filter(|path| path.to_str().unwrap().ends_with("-proof.md")).max().unwrap();
+    let measured = read(&newest);
+    let measured = numbers(&measured);
+    for (path, header) in [
+        ("README.md", "| tried | result | command |"),
+        ("src/help/security.md", "| what | how often | result | command, in a checkout |"),
+    ] {
+        for row in table(path, header).iter().skip(2) {
+            let cells = row.rsplit_once(" | ").unwrap().0;
+            let unknown: Vec<_> = numbers(cells).difference(&measured).copied().collect();
+            assert!(unknown.is_empty(), "{path}: {unknown:?} of {row}: not in {}", newest.display());
         }
     }
 }

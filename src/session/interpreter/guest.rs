@@ -1,5 +1,6 @@
 //! A guest: an interpreter that has started in its sandbox and knows nothing yet of the session that it is for.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,15 +100,16 @@ impl Guest {
                         return Err(StartError::Refused(Refusal::Other { message }));
                     }
                     Ok(Some(frame)) => early.take(frame),
-                    Err(FrameError::Io(_)) | Ok(None) => {
-                        let end = sandbox.wait().await.unwrap_or(End::Signalled(0));
-                        return Err(StartError::Refused(sandbox.explain(end).await));
-                    }
+                    Ok(None) => break,
+                    Err(FrameError::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => break,
+                    // It may live for ever.
                     Err(error) => {
                         return Err(StartError::Refused(Refusal::Other { message: error.to_string() }));
                     }
                 }
             }
+            let end = sandbox.wait().await.unwrap_or(End::Signalled(0));
+            Err(StartError::Refused(sandbox.explain(end).await))
         };
         tokio::try_join!(writing, reading)?;
         Ok(())
