@@ -172,14 +172,8 @@ impl ConceptReader<'_> {
         let (length, synonyms) = longest?;
         let words = &words[..length];
         let mut concept = Concept { weight: 1.0, ..Concept::default() };
-        let content: Vec<_> = words.iter().filter(|word| !word.stop).collect();
-        let stems: Vec<_> = content.iter().map(|word| word.stem.clone()).collect();
-        let whole = content.len() == length;
-        self.add(&mut concept, if whole { 1.0 } else { IDIOM_WORDS }, true, &stems);
+        self.add_words(&mut concept, words);
         self.add_synonyms(&mut concept, 1.0, synonyms);
-        if whole {
-            concept.parts = content.into_iter().map(|word| self.word(word)).collect();
-        }
         Some((length, concept))
     }
 
@@ -192,11 +186,19 @@ impl ConceptReader<'_> {
         let term = self.index.lexicon.term(&[&*left.text, &*right.text].concat())?;
         let mut concept = Concept { weight: 1.0, ..Concept::default() };
         concept.readings.push(Reading { weight: 1.0, literal: true, terms: vec![term] });
-        if !left.stop && !right.stop {
-            self.add(&mut concept, 1.0, true, &[left.stem.clone(), right.stem.clone()]);
-            concept.parts = vec![self.word(left), self.word(right)];
-        }
+        self.add_words(&mut concept, &words[..2]);
         Some((2, concept))
+    }
+
+    /// Adds the words of a phrase as they are, without those that are too common to be searched for.
+    fn add_words(&self, concept: &mut Concept, words: &[Word]) {
+        let content: Vec<_> = words.iter().filter(|word| !word.stop).collect();
+        let stems: Vec<_> = content.iter().map(|word| word.stem.clone()).collect();
+        let whole = content.len() == words.len();
+        self.add(concept, if whole { 1.0 } else { IDIOM_WORDS }, true, &stems);
+        if whole {
+            concept.parts = content.into_iter().map(|word| self.word(word)).collect();
+        }
     }
 
     /// Adds two words that the query writes as one: "timesheet".

@@ -89,6 +89,14 @@ fn typos_and_wrong_spaces_are_corrected() {
 }
 
 #[test]
+fn a_name_that_another_tool_writes_as_one_word_is_found() {
+    // The second half is too common to be searched for.
+    let docs = vec![tool("archive_the", ""), tool("archivethe", "")];
+    let hits = index(&[server("store", docs)]).search("archive_the", 2);
+    assert_eq!(hits.iter().map(|hit| hit.tool).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
 fn a_whole_sentence_finds_a_tool() {
     assert_eq!(
         first("I need you to put together the changes of my pull request now, please."),
