@@ -118,6 +118,7 @@ fn a_kubectl_that_hangs_in_mid_run_ends_the_run_with_the_pods_name(env: &TestEnv
     assert_eq!(bridge.run("40 + 2").noting("is new").ok(), "42");
     bridge.close();
     double.assert_deleted();
+    double.assert_ended();
 }
 
 fn a_delete_that_hangs_forgets_nothing(env: &TestEnv) {
@@ -141,6 +142,7 @@ fn a_delete_that_hangs_forgets_nothing(env: &TestEnv) {
     double.answer(&works());
     assert_says(&double.command(&["reap"]).ok(), &[&format!("removed codebridge-{name}")]);
     assert!(!folder.exists());
+    double.assert_ended();
 }
 
 fn a_list_that_hangs_is_no_empty_list(env: &TestEnv) {

@@ -10,11 +10,14 @@ mod stream_tail;
 mod tests;
 mod visible;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::num::NonZeroI32;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -161,7 +164,7 @@ async fn run_prepared(
     tracing::debug!(command = %command, "run");
     let mut child = start(prepared, &command)?;
     let group = group_of(&child);
-    let mut abandoned = KillWhenDropped(group);
+    let helper = group.map(Helper::new);
     if let Some(group) = group {
         watch(group);
     }
@@ -180,8 +183,7 @@ async fn run_prepared(
         child.wait().await
     };
     let ended = tokio::time::timeout(limit, streams).await;
-    abandoned.0 = None;
-    match ended {
+    let result = match ended {
         Ok(Ok(status)) => Ok(Finished { command, status, elapsed: started.elapsed(), stdout, stderr }),
         Ok(Err(source)) => {
             terminate(&mut child, group, Duration::ZERO).await;
@@ -191,17 +193,44 @@ async fn run_prepared(
             terminate(&mut child, group, Duration::from_millis(500)).await;
             Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
         }
+    };
+    helper.into_iter().for_each(Helper::has_ended);
+    result
+}
+
+/// The process groups of the helper commands that run.
+static HELPERS: Mutex<BTreeSet<NonZeroI32>> = Mutex::new(BTreeSet::new());
+
+/// A helper command that runs. Dropping it kills its group, because its caller no longer waits for it; tokio reaps the child.
+struct Helper(Pid);
+
+impl Helper {
+    fn new(group: Pid) -> Self {
+        helpers().insert(group.as_raw_nonzero());
+        Self(group)
+    }
+
+    fn has_ended(self) {
+        helpers().remove(&self.0.as_raw_nonzero());
     }
 }
 
-/// Kills the group of a helper command that its caller no longer waits for; tokio reaps the child.
-struct KillWhenDropped(Option<Pid>);
-
-impl Drop for KillWhenDropped {
+impl Drop for Helper {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            let _ = kill_process_group(group, Signal::KILL);
+        if helpers().remove(&self.0.as_raw_nonzero()) {
+            let _ = kill_process_group(self.0, Signal::KILL);
         }
+    }
+}
+
+fn helpers() -> MutexGuard<'static, BTreeSet<NonZeroI32>> {
+    HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills the helper commands that still run, at the end of this process: nothing else ends one that hangs.
+pub fn kill_helpers() {
+    for group in std::mem::take(&mut *helpers()) {
+        let _ = Pid::from_raw(group.get()).map(|group| kill_process_group(group, Signal::KILL));
     }
 }
 

@@ -1,6 +1,7 @@
 #!PYTHON
 # A kubectl that answers from a table: the first entry whose words are all on its command line says what it prints.
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,12 @@ def hang():
         signal.pause()
 
 
+def tree(process):
+    with open(f"/proc/{process}/task/{process}/children") as children:
+        found = [tree(int(child)) for child in children.read().split()]
+    return [process] + sum(found, [])
+
+
 def run_pod():
     """Runs the program of a pod on this machine, until the file EVENT says what happens to it."""
     overrides = next(word for word in sys.argv if word.startswith("--overrides="))
@@ -24,13 +31,16 @@ def run_pod():
         print('codebridge{"before": [], "after": []}')
         sys.exit()
     command = [word.replace("$$", "$") for word in container["command"]]
-    program = subprocess.Popen([sys.executable] + command[1:], env=values)
+    # As in a pod, all its processes end with the first one.
+    apart = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    program = subprocess.Popen(apart + [sys.executable] + command[1:], env=values)
     while program.poll() is None:
         time.sleep(0.02)
         with open("EVENT") as file:
             event = file.read()
         if event == "silence":
-            program.send_signal(signal.SIGSTOP)
+            for process in tree(program.pid):
+                os.kill(process, signal.SIGSTOP)
             hang()
         if event:
             program.kill()

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::bridge::{Bridge, BridgeBuilder};
 use super::env::TestEnv;
-use super::host::{instance_in, with_instances_in};
+use super::host::{REMOVAL, instance_in, with_instances_in};
 use super::matrix::which;
-use super::process::Output;
+use super::process::{Output, command_line, eventually, processes};
 
 const FAKE: &str = include_str!("fake_kubectl.py");
 /// Words of command lines, and what is answered.
@@ -91,6 +91,13 @@ impl<'a> Double<'a> {
         let log = self.log();
         let named = log.lines().filter_map(|line| line.split_once(&format!(" {words} codebridge-")));
         named.map(|(_, rest)| rest.split(' ').next().unwrap().to_owned()).collect()
+    }
+
+    /// Nothing of it runs any more, not even what hung when its bridge ended.
+    pub(crate) fn assert_ended(&self) {
+        let program = self.path.join("kubectl").display().to_string();
+        let runs = || processes().any(|pid| command_line(pid).contains(&program));
+        eventually("every kubectl has ended", REMOVAL, || (!runs()).then_some(()));
     }
 
     /// Every pod that was started was deleted.
