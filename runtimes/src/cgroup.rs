@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
+use crate::process::Process;
 use crate::spec::SandboxName;
 
 pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -33,13 +36,26 @@ pub(crate) fn paths(name: &SandboxName) -> Vec<PathBuf> {
     found
 }
 
-/// Removes the groups that a killed runtime left; a group can be removed once its last process is gone.
-pub(crate) async fn remove_empty(name: &SandboxName) {
+/// Removes the groups that a killed runtime left, with the processes in them: one that is killed at the wrong moment leaves the
+/// first process of a container that it has not recorded. A group can be removed once its last process is gone.
+pub(crate) async fn remove(name: &SandboxName) {
     let deadline = Instant::now() + Duration::from_secs(1);
     for path in paths(name) {
         // No event for the end of the last process exists in both versions, hence the short pauses.
         while remove_tree(&path).is_err() && path.exists() && Instant::now() < deadline {
+            kill_members(&path);
             tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+fn kill_members(path: &Path) {
+    let members = || fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    for line in members().lines() {
+        let process = line.parse().ok().and_then(Pid::from_raw).and_then(Process::open);
+        // Checked again, now that the process id cannot be reused unnoticed.
+        if let Some(process) = process.filter(|_| members().lines().any(|member| member == line)) {
+            let _ = process.kill();
         }
     }
 }

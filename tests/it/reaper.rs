@@ -1,12 +1,14 @@
 //! Bridges that are killed: their reaper cleans up, and where it is killed too, the next bridge or `codebridge reap` does.
 //! What belongs to a running bridge is never touched.
 
+use std::fs;
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::host::{First, REMOVAL, Traces, traces};
 use crate::harness::process::kill;
-use crate::harness::{Bridge, Suite, TestEnv, eventually};
+use crate::harness::{Bridge, Kind, Runtime, Suite, TestEnv, eventually};
 use crate::{python, tests};
 
 pub(crate) fn register(suite: &mut Suite) {
@@ -16,6 +18,11 @@ pub(crate) fn register(suite: &mut Suite) {
             nothing_is_left_of_a_killed_bridge_after_seconds,
             a_reaper_ignores_the_signals_that_end_its_bridge,
         ],
+    );
+    suite.on(
+        &[Runtime::of_root(Kind::Crun), Runtime::of_root(Kind::Runc)],
+        "reaper",
+        tests![a_container_that_its_runtime_has_not_recorded_is_removed],
     );
     suite.each_runtime_alone(
         "reaper",
@@ -52,6 +59,20 @@ fn a_reaper_ignores_the_signals_that_end_its_bridge(env: &TestEnv) {
     }
     bridge.signal(Signal::KILL);
     let _ = bridge.wait(REMOVAL);
+    traces.wait_until_nothing_is_left(REMOVAL);
+}
+
+/// As when the runtime is killed in the middle of a start. Its first process is stopped, and does not notice by itself.
+fn a_container_that_its_runtime_has_not_recorded_is_removed(env: &TestEnv) {
+    let bridge = env.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    let mut traces = traces(&bridge);
+    let first = traces.see(&bridge, "main");
+    kill(first.pid(), Signal::STOP);
+    fs::remove_dir_all(traces.folder.join("oci")).unwrap();
+    bridge.signal(Signal::KILL);
+    let _ = bridge.wait(REMOVAL);
+    traces.wait_until_gone(first);
     traces.wait_until_nothing_is_left(REMOVAL);
 }
 

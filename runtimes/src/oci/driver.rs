@@ -158,7 +158,7 @@ impl OciDriver {
                 });
             }
         }
-        cgroup::remove_empty(name).await;
+        cgroup::remove(name).await;
         match self.leftovers(name, instance) {
             None => Ok(()),
             Some(what) => Err(ReclaimError::StillThere { name: name.clone(), what }),
