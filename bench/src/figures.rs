@@ -78,7 +78,7 @@ async fn startup(options: &Options, table: &mut Table) -> io::Result<()> {
     table.row("start to the answer of `initialize`", "-", &median_ms(&mut times), "<= 5 ms");
     table.row("idle memory", "-", &format!("{:.1} MB", memory as f64 / 1000.0), "<= 15 MB");
     let size = std::fs::metadata(&options.program)?.len();
-    table.row("binary", "-", &format!("{:.1} MB", size as f64 / 1e6), "<= 23 MB");
+    table.row("binary", "-", &format!("{:.1} MB", size as f64 / 1e6), "<= 17 MB");
     Ok(())
 }
 

@@ -63,7 +63,8 @@ struct ToolRow {
 }
 
 impl Row {
-    fn of(server: &Server, known: &Known) -> Self {
+    /// `now` is what servers do now.
+    fn of(server: &Server, known: &Known, now: &[ServerRow]) -> Self {
         let Known { docs, failure } = known;
         let mut row = Self {
             name: visible_line(&server.name),
@@ -94,18 +95,12 @@ impl Row {
             (row.error, row.whole_error) = (in_a_line(&failure.why.error), plain(&failure.why.error));
             row.hint = failure.why.hint.as_deref().map(in_a_line).unwrap_or_default();
         }
-        row
-    }
-
-    /// Notes what it does now, if it is one of these.
-    fn among(mut self, now: &[ServerRow]) -> Self {
-        let state = now.iter().find(|now| visible_line(&now.name) == self.name).map(|now| now.state.as_str());
-        match state {
-            Some("running") => self.state = "running",
-            Some("starting") => self.state = "starting",
+        match now.iter().find(|now| *now.name == *server.name).map(|now| now.state.as_str()) {
+            Some("running") => row.state = "running",
+            Some("starting") => row.state = "starting",
             _ => {}
         }
-        self
+        row
     }
 }
 
@@ -115,10 +110,10 @@ async fn rows(console: &Console, visitor: &Visitor) -> Vec<Row> {
     let snapshot = upstream.snapshot();
     let known = upstream.all_known_docs().await;
     let now = console.feed(visitor).servers().await;
-    let used = known.iter().map(|(server, known)| Row::of(server, known).among(&now));
+    let used = known.iter().map(|(server, known)| Row::of(server, known, &now));
     let skipped =
         snapshot.skipped.iter().filter(|server| !matches!(server.definition, Err(Skip::Duplicate(_))));
-    used.chain(skipped.map(|server| Row::of(server, &Known::default()))).collect()
+    used.chain(skipped.map(|server| Row::of(server, &Known::default(), &[]))).collect()
 }
 
 pub(super) async fn page_of_servers(State(console): State<Arc<Console>>, visitor: Visitor) -> Response {
@@ -150,7 +145,7 @@ pub(super) async fn page_of_server(
             .await,
         tools: tools.collect(),
         left_out: summaries.len().saturating_sub(MOST_TOOLS),
-        row: Row::of(&server, &known).among(&console.feed(&visitor).servers().await),
+        row: Row::of(&server, &known, &console.feed(&visitor).servers().await),
         login: LoginPart::of(&visitor.workspace().upstream, &server),
     })
 }

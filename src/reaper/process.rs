@@ -11,17 +11,16 @@ use std::io::{self, BufRead};
 use std::num::NonZeroI32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use codebridge_runtimes::{Instance, process_start_time, reclaim_instance};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::time;
 
 /// How long the owner may take to exit after it has closed its end of the pipe.
 const OWNER_LIMIT: Duration = Duration::from_secs(2);
 const OWNER_STEP: Duration = Duration::from_millis(20);
-/// How long it is tried again to remove what could not be removed. An engine that does not answer takes longer, and is not
-/// tried again.
+/// How long it tries to remove what the bridge has left. One try with an engine that does not answer takes longer, and is the
+/// only one.
 const RECLAIM_LIMIT: Duration = Duration::from_secs(3);
 const RECLAIM_STEP: Duration = Duration::from_millis(200);
 /// How long servers may take to exit by themselves after their input has ended.
@@ -139,7 +138,7 @@ async fn wait_for_exit(owner: u32, started: Option<u64>, instances: &BTreeSet<Pa
     let is_alive = || started.is_some() && process_start_time(owner) == started;
     let mut waited = Duration::ZERO;
     while waited < OWNER_LIMIT && any_exists(instances) && is_alive() {
-        time::sleep(OWNER_STEP).await;
+        tokio::time::sleep(OWNER_STEP).await;
         waited += OWNER_STEP;
     }
 }
@@ -147,7 +146,7 @@ async fn wait_for_exit(owner: u32, started: Option<u64>, instances: &BTreeSet<Pa
 /// Removes what the folders record, and tries again for a while: another bridge may be removing the same, or the host may have
 /// no process left for a moment.
 async fn reclaim(folders: BTreeSet<PathBuf>) {
-    let deadline = time::Instant::now() + RECLAIM_LIMIT;
+    let deadline = Instant::now() + RECLAIM_LIMIT;
     for folder in folders {
         loop {
             match Instance::open(folder.clone()) {
@@ -155,10 +154,10 @@ async fn reclaim(folders: BTreeSet<PathBuf>) {
                 // The bridge has removed what was in it, and could not remove the folder itself.
                 None => drop(std::fs::remove_dir(&folder)),
             }
-            if !folder.exists() || time::Instant::now() > deadline {
+            if !folder.exists() || Instant::now() > deadline {
                 break;
             }
-            time::sleep(RECLAIM_STEP).await;
+            tokio::time::sleep(RECLAIM_STEP).await;
         }
     }
 }
@@ -176,7 +175,7 @@ async fn end_groups(groups: &Groups) {
         }
         let mut waited = Duration::ZERO;
         while waited < grace && left().next().is_some() {
-            time::sleep(GROUP_STEP).await;
+            tokio::time::sleep(GROUP_STEP).await;
             waited += GROUP_STEP;
         }
     }

@@ -271,7 +271,6 @@ fn new_sessions_follow_the_current_context_and_others_stay(env: &TestEnv) {
 fn sandboxes_of_a_dead_bridge_are_removed_by_the_context_of_their_time(env: &TestEnv) {
     need(Kind::Docker);
     let far = two_contexts(env);
-    // With records of their own: whatever bridge of this user comes first would sweep.
     let state = env.folder("state");
     let apart = || bridge_on(env, "docker").without("DOCKER_HOST").behind(with_instances_in(&state)).start();
     let instances = || fs::read_dir(&state).unwrap().count();

@@ -6,7 +6,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::bridge::{LATEST_WITH_INITIALIZE, peak_memory};
+use crate::harness::bridge::LATEST_WITH_INITIALIZE;
+use crate::harness::process::peak_memory;
 use crate::harness::{BridgeBuilder, Suite, TestEnv, eventually};
 use crate::tests;
 

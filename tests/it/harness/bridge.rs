@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::env::TestEnv;
 use super::matrix::Machine;
 use super::outcome::Outcome;
-use super::process::{Prepared, Running, Transcript, collect, eventually};
+use super::process::{Prepared, Running, Transcript, collect, eventually, peak_memory};
 
 /// The newest protocol version with an `initialize`.
 pub(crate) const LATEST_WITH_INITIALIZE: &str = "2025-11-25";
@@ -498,15 +498,4 @@ impl PendingCall<'_> {
         assert!(message.get("error").is_none(), "{what} was refused: {message}");
         Outcome::parse(&message["result"], elapsed)
     }
-}
-
-/// Peak of the resident memory of a process in bytes, by the kernel's count. Pages of files do not count: those of the program
-/// are many in a build for debugging.
-pub(crate) fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let bytes = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        value.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
-    };
-    bytes("VmHWM:").saturating_sub(bytes("RssFile:"))
 }

@@ -439,3 +439,14 @@ pub(crate) fn reaper_of(bridge: u32) -> u32 {
 pub(crate) fn kill(pid: u32, signal: Signal) {
     rustix::process::kill_process(pid_of(pid), signal).unwrap();
 }
+
+/// Peak of the resident memory of a process in bytes, by the kernel's count. Pages of files do not count: those of the program
+/// are many in a build for debugging.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let bytes = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
+    };
+    bytes("VmHWM:").saturating_sub(bytes("RssFile:"))
+}
