@@ -172,7 +172,6 @@ fn run(cli: Cli, environment: &Environment) -> Result<ExitCode, CommandError> {
     let done = runtime.block_on(dispatch(command, settings, environment));
     // A read of a file that is still under way must not keep the process alive.
     runtime.shutdown_background();
-    codebridge_runtimes::exec::kill_helpers();
     // The first run has made it.
     state_dir.iter().for_each(|folder| state_folder::mark(folder));
     done

@@ -21,6 +21,7 @@ pub(crate) fn register(suite: &mut Suite) {
             a_kubectl_that_hangs_in_mid_run_ends_the_run_with_the_pods_name,
             a_delete_that_hangs_forgets_nothing,
             a_list_that_hangs_is_no_empty_list,
+            a_kubectl_that_hangs_ends_with_its_bridge,
             the_next_bridge_deletes_the_pods_of_dead_bridges_and_no_others,
             reap_deletes_the_pods_of_dead_bridges_and_no_others,
         ],
@@ -156,6 +157,16 @@ fn a_list_that_hangs_is_no_empty_list(env: &TestEnv) {
         assert_says(&said.stderr, &parts);
         assert!(began.elapsed() < BOUND, "{command}: {:?}", began.elapsed());
     }
+}
+
+/// The bridge looks for pods of dead bridges meanwhile, and nobody waits for that.
+fn a_kubectl_that_hangs_ends_with_its_bridge(env: &TestEnv) {
+    let double = Double::new(env, &works_but(vec![("get pods --output=json", json!({ "hang": true }))]));
+    let bridge = double.bridge().start();
+    let _ = bridge.run("1").expect("success");
+    eventually("it lists pods", REMOVAL, || double.log().contains(" get pods ").then_some(()));
+    bridge.close();
+    double.assert_ended();
 }
 
 /// A bridge that runs, and a kubectl that lists a pod of it beside one of a bridge that has ended.

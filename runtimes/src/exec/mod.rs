@@ -10,14 +10,11 @@ mod stream_tail;
 mod tests;
 mod visible;
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::num::NonZeroI32;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -164,7 +161,7 @@ async fn run_prepared(
     tracing::debug!(command = %command, "run");
     let mut child = start(prepared, &command)?;
     let group = group_of(&child);
-    let helper = group.map(Helper::new);
+    let mut abandoned = KillWhenDropped(group);
     if let Some(group) = group {
         watch(group);
     }
@@ -194,43 +191,18 @@ async fn run_prepared(
             Err(ExecError::TimedOut { command, limit, stderr_tail: tail(&stderr) })
         }
     };
-    helper.into_iter().for_each(Helper::has_ended);
+    abandoned.0 = None;
     result
 }
 
-/// The process groups of the helper commands that run.
-static HELPERS: Mutex<BTreeSet<NonZeroI32>> = Mutex::new(BTreeSet::new());
+/// Kills the group of a helper command that its caller no longer waits for; tokio reaps the child.
+struct KillWhenDropped(Option<Pid>);
 
-/// A helper command that runs. Dropping it kills its group, because its caller no longer waits for it; tokio reaps the child.
-struct Helper(Pid);
-
-impl Helper {
-    fn new(group: Pid) -> Self {
-        helpers().insert(group.as_raw_nonzero());
-        Self(group)
-    }
-
-    fn has_ended(self) {
-        helpers().remove(&self.0.as_raw_nonzero());
-    }
-}
-
-impl Drop for Helper {
+impl Drop for KillWhenDropped {
     fn drop(&mut self) {
-        if helpers().remove(&self.0.as_raw_nonzero()) {
-            let _ = kill_process_group(self.0, Signal::KILL);
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
         }
-    }
-}
-
-fn helpers() -> MutexGuard<'static, BTreeSet<NonZeroI32>> {
-    HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Kills the helper commands that still run, at the end of this process: nothing else ends one that hangs.
-pub fn kill_helpers() {
-    for group in std::mem::take(&mut *helpers()) {
-        let _ = Pid::from_raw(group.get()).map(|group| kill_process_group(group, Signal::KILL));
     }
 }
 
